@@ -79,14 +79,7 @@ test: test-build
 	$(MAKE) -s -C examples/bfs check
 	$(MAKE) -s -C examples/kernels check
 	$(PYTHON) tests/programs.py --memlens $(MEMLENS)
-	$(PYTHON) tests/vector_code.py --memlens $(MEMLENS)
-	$(PYTHON) tests/random_code.py --memlens $(MEMLENS)
-	$(PYTHON) tests/bus.py --memlens $(MEMLENS)
-	$(PYTHON) tests/apply.py --memlens $(MEMLENS)
-	@if command -v node >/dev/null; then \
-		set -ex; $(PYTHON) tests/page.py --memlens $(MEMLENS); \
-	else echo 'left out for want of node: tests/page.py'; fi
-	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
+	$(MAKE) --no-print-directory --jobs=2 --output-sync $(BESIDE)
 	$(PYTHON) bench/accuracy.py --memlens $(MEMLENS) --check
 	$(PYTHON) bench/bursts.py --memlens $(MEMLENS) --check
 	$(PYTHON) bench/unbiased.py --memlens $(MEMLENS) --runs 12 --block 1 --least 0.3
@@ -102,6 +95,20 @@ test: test-build
 	$(PYTHON) tests/torture.py --hammer $(TARGET)/release/examples/hammer --short
 	$(PYTHON) tests/attach.py --memlens $(MEMLENS) --short
 	$(MAKE) doc
+
+# Tests that keep one processor busy, of the two that there are at least, and do not mind what goes on beside them.
+BESIDE = test-apply test-bus test-page test-random_code test-static test-vector_code
+
+test-apply test-bus test-random_code test-vector_code: test-%:
+	$(PYTHON) tests/$*.py --memlens $(MEMLENS)
+
+test-page:
+	@if command -v node >/dev/null; then \
+		set -ex; $(PYTHON) tests/page.py --memlens $(MEMLENS); \
+	else echo 'left out for want of node: tests/page.py'; fi
+
+test-static:
+	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
 
 bench: build
 	@scripts/setup.sh build bench
@@ -128,4 +135,4 @@ clean:
 	$(MAKE) -s -C examples/bfs clean
 	$(MAKE) -s -C examples/kernels clean
 
-.PHONY: build test-build setup examples demo test bench lint doc clean
+.PHONY: build test-build setup examples demo test $(BESIDE) bench lint doc clean
