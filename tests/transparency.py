@@ -205,7 +205,7 @@ def compare(program, folder, memlens, options):
     if program.static and options.mode == "burst":
         raise Skipped("no bursts in static programs")
     if program.long_when_exact and options.mode == "exact" and options.short:
-        raise Skipped("takes half a minute in exact mode: left to the full form")
+        raise Skipped("takes half a minute and more in exact mode: left to the full form")
     work = folder / "work"
     native, native_seconds = program.run(work, [], program.timeout * options.timeout_factor)
     prefix, profile = [], folder / "profile"
