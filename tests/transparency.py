@@ -9,7 +9,7 @@ transparency.toml for what a program may leave out. NAME picks programs whose na
 
 --mode sample samples them at the highest rate that the kernel allows (perf_event_max_sample_rate), with --short
 at 10,000 samples a second.
---short takes small inputs: four minutes on two cores when memlens costs twenty times the native time.
+--short takes small inputs: two minutes on two cores in exact mode.
 --follow records the children of those programs whose entry says so; without it children run natively.
 --attribution also asks each profile which share of the accesses has an object of a known kind, and fails
 where it is less than 95 %; most of these programs are stripped. --native runs each twice without memlens,
