@@ -96,8 +96,9 @@ test: test-build
 	$(PYTHON) tests/attach.py --memlens $(MEMLENS) --short
 	$(MAKE) doc
 
-# Tests that keep one processor busy, of the two that there are at least, and do not mind what goes on beside them.
+# Tests that keep one processor busy each, and do not mind what goes on beside them: two at a time. Also one alone, with what is built.
 BESIDE = test-apply test-bus test-page test-random_code test-static test-vector_code
+$(BESIDE): export MEMLENS_CALIBRATION = none
 
 test-apply test-bus test-random_code test-vector_code: test-%:
 	$(PYTHON) tests/$*.py --memlens $(MEMLENS)

@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from side_by_side import side_by_side
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,6 +44,7 @@ def compare_each(names, programs, compare):
     """Makes each program in a folder of its own and prints what `compare(command, folder)` yields of it: pairs of
     a line and whether it is wrong. Returns the script's exit code."""
     def compared(name):
+        """Its lines."""
         lines = []
         with tempfile.TemporaryDirectory(prefix="memlens-peers.") as temporary:
             folder = Path(temporary)
@@ -54,12 +56,15 @@ def compare_each(names, programs, compare):
         return lines
 
     passed = failed = 0
+
+    def tell(name, lines):
+        nonlocal passed, failed
+        for line, is_wrong in lines:
+            passed, failed = passed + (not is_wrong), failed + is_wrong
+            print(f"{name:<20} {line}", flush=True)
+
     # valgrind has one thread: a program a processor.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for name, lines in zip(names, pool.map(compared, names)):
-            for line, is_wrong in lines:
-                passed, failed = passed + (not is_wrong), failed + is_wrong
-                print(f"{name:<20} {line}", flush=True)
+    side_by_side(compared, names, os.cpu_count(), tell)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -35,8 +35,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from side_by_side import side_by_side
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = [HERE.parent / "examples" / name for name in ("bfs/bfs.c", "kernels/fivearrays.c")]
@@ -240,8 +241,9 @@ def main():
         if result != "passed":
             print(f"{result:8}{what}: {why}", flush=True)
 
-    def checked(folder, program, level):
+    def checked(item):
         """The result and the reason for it."""
+        program, level = item
         try:
             run_one(program, level, memlens, folder, options.timeout)
             return "passed", ""
@@ -252,11 +254,10 @@ def main():
         except (ValueError, KeyError, TypeError) as error:
             return "failed", f"the report is not as documented: {error!r}"
 
-    with tempfile.TemporaryDirectory(prefix="memlens-programs.") as temporary, \
-            ThreadPoolExecutor(max_workers=options.jobs) as pool:
+    with tempfile.TemporaryDirectory(prefix="memlens-programs.") as temporary:
         folder = (options.keep or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        results = []
+        wanted = []
         for path in sources:
             if options.names and path.stem not in options.names:
                 continue
@@ -264,10 +265,9 @@ def main():
             if why := program.missing(cpu_flags):
                 note("skipped", path.name, why)
                 continue
-            for level in options.level or program.words("levels") or ["-O0", "-O2"]:
-                results.append((f"{path.name} {level}", pool.submit(checked, folder, program, level)))
-        for what, result in results:
-            note(result.result()[0], what, result.result()[1])
+            wanted += [(program, level) for level in options.level or program.words("levels") or ["-O0", "-O2"]]
+        side_by_side(checked, wanted, options.jobs,
+                     lambda item, result: note(result[0], f"{item[0].path.name} {item[1]}", result[1]))
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
     return 1 if counts["failed"] else 0
 

@@ -27,9 +27,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from side_by_side import side_by_side
 
 try:
     import tomllib
@@ -38,8 +40,9 @@ except ModuleNotFoundError:
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "transparency.toml"
-# The process groups that run.
+# The process groups that run, and whether no more are to be started.
 RUNNING = set()
+INTERRUPTED = threading.Event()
 
 
 def kill(group):
@@ -122,6 +125,8 @@ class Program:
             if made.returncode:
                 raise Failed(f"setup: {made.stderr.decode(errors='replace').strip()[-300:]}")
         command = [*prefix, *self.command]
+        if INTERRUPTED.is_set():
+            raise Failed("interrupted")
         with open(folder / self.stdin if self.stdin else os.devnull, "rb") as stdin:
             start = time.monotonic()
             process = subprocess.Popen(command, cwd=folder, env=environment, stdin=stdin, stdout=subprocess.PIPE,
@@ -260,9 +265,10 @@ def main():
     # Ends by these still clean up.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    def result(folder, program):
+
+    def result(program):
         """What became of it, and its line of the table after the name."""
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(dir=temporary))
         try:
             native, other, percent = compare(program, folder, memlens, options)
             attributed = "" if percent is None else f" {percent:>9.2f} %"
@@ -276,19 +282,18 @@ def main():
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    with tempfile.TemporaryDirectory(prefix="memlens-transparency.") as temporary, \
-            ThreadPoolExecutor(max_workers=options.jobs) as pool:
-        results = [pool.submit(result, Path(temporary) / str(number), program) for number, program in enumerate(programs)]
-        try:
-            for program, ended in zip(programs, results):
-                what, line = ended.result()
-                counts[what] += 1
-                print(f"{program.name:<50} {line}", flush=True)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for group in list(RUNNING):
-                kill(group)
-            raise
+    def tell(program, what_and_line):
+        what, line = what_and_line
+        counts[what] += 1
+        print(f"{program.name:<50} {line}", flush=True)
+
+    def interrupted():
+        INTERRUPTED.set()
+        for group in list(RUNNING):
+            kill(group)
+
+    with tempfile.TemporaryDirectory(prefix="memlens-transparency.") as temporary:
+        side_by_side(result, programs, options.jobs, tell, interrupted)
     if counts["skipped"]:
         print("{skipped} skipped".format(**counts))
     print("{passed} passed, {failed} failed".format(**counts))
