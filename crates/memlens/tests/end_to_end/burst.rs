@@ -1,15 +1,13 @@
 //! Burst mode through the command line. It needs SSE 4.2, XSAVE and a C compiler, as every machine that builds memlens
 //! has.
 
-mod support;
-
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::{CALIBRATION, call, compiled, failing, memlens, stderr, stdout, succeeding, wait_until};
 use serde_json::Value;
-use support::{CALIBRATION, call, compiled, failing, memlens, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")

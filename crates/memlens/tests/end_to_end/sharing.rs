@@ -1,11 +1,9 @@
 //! Lines that threads take from each other, in both modes that know of threads.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::{compiled, succeeding};
 use serde_json::Value;
-use support::{compiled, succeeding};
 
 /// Two threads, for a while each: what they write lies side by side, in lines of its own, in one word.
 const SHARES: &str = r#"

@@ -1,12 +1,10 @@
 //! `memlens diff` through the command line, on real profiles.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::compiled;
 use serde_json::Value;
-use support::compiled;
 
 /// Adds up pairs of numbers, which lie side by side or in two arrays, and goes through a matrix by its columns.
 const SUMS: &str = r#"

@@ -1,12 +1,10 @@
 //! `memlens merge`: profiles of several runs or ranks become one.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
+use crate::support::{failing, small_profile, succeeding};
 use memlens_profile::{Existing, Profile, ProfileWriter};
-use support::{failing, small_profile, succeeding};
 
 fn json(folder: &Path, words: &[&str]) -> serde_json::Value {
     let words = [&["report", "--format", "json"], words].concat();

@@ -1,13 +1,11 @@
 //! `memlens calibrate`, and who uses what it measured.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::CALIBRATION;
 use serde_json::Value;
-use support::CALIBRATION;
 
 fn memlens(home: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));

@@ -1,13 +1,11 @@
 //! `memlens report` and `memlens export` on a profile made by hand.
 
-mod support;
-
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use support::{failing, memlens, stderr, succeeding, write_small_profile};
+use crate::support::{failing, memlens, stderr, succeeding, write_small_profile};
 
 fn folder_with_profile() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -22,7 +20,7 @@ fn a_table_shows_the_object_and_fits_the_width() {
     assert!(table.contains("column") && table.contains("int*"), "{table}");
     assert!(!table.contains('\x1b'), "no colours without a terminal");
     let narrow = memlens(folder.path()).args(["report", "p"]).env("COLUMNS", "80").output().expect("runs");
-    let narrow = support::stdout(&narrow);
+    let narrow = crate::support::stdout(&narrow);
     assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
 }
 

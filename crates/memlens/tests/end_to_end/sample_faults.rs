@@ -1,8 +1,6 @@
 //! What goes wrong while sampling, one test each: the program is not harmed, one message says what happened, and
 //! what was lost is counted and shown.
 
-mod support;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -11,8 +9,10 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::support::{
+    call, compiled, failing, memlens, refuse_events, stderr, stdout, succeeding, wait_until,
+};
 use serde_json::Value;
-use support::{call, compiled, failing, memlens, refuse_events, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")

@@ -1,14 +1,12 @@
 //! `memlens run --trace` from end to end, on programs whose accesses are counted by hand. They need the
 //! recording engine, x86-64 Linux and a C compiler.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{call, failing, memlens, stderr, stdout, succeeding};
+use crate::support::{call, failing, memlens, stderr, stdout, succeeding};
 
 /// `volatile` fixes which accesses the compiler has to make, in this order.
 const WALK: &str = "\

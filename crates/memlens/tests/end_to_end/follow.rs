@@ -1,13 +1,11 @@
 //! `memlens run --follow` from end to end, on programs that every system has.
 
-mod support;
-
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use support::{call, failing, memlens, stderr, stdout, succeeding, wait_until};
+use crate::support::{call, failing, memlens, stderr, stdout, succeeding, wait_until};
 
 fn follow(folder: &Path, script: &str) -> Output {
     let words = ["run", "--quiet", "--force", "--follow", "children", "--out", "p", "--", "sh", "-c", script];

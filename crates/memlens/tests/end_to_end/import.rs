@@ -1,13 +1,11 @@
 //! `memlens import lackey` on traces small enough to count by hand.
 
-mod support;
-
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use support::{failing, memlens, stderr, succeeding};
+use crate::support::{failing, memlens, stderr, succeeding};
 
 /// 4 lines of messages, 6 accesses.
 const TRACE: &str = "\

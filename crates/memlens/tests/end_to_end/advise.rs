@@ -1,11 +1,9 @@
 //! `memlens advise` of programs with known faults, in exact mode.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::{compiled, succeeding};
 use serde_json::Value;
-use support::{compiled, succeeding};
 
 /// The sum of a matrix of numbers of 8 bytes, column by column: 1024 rows of as many numbers as its argument says.
 const COLUMNS: &str = r#"

@@ -1,12 +1,10 @@
 //! What a profile says of a process that ran before, where there was little to record.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use support::{call, compiled, stderr, succeeding};
+use crate::support::{call, compiled, stderr, succeeding};
 
 /// Records a process for a second or so; the notes of its profile.
 fn notes(folder: &Path, mode: &str, child: &Child, seconds: &str) -> String {

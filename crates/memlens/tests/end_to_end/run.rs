@@ -1,15 +1,13 @@
 //! `memlens run` from end to end, on programs that every system has. These need the recording engine,
 //! which is carried in the binary, and x86-64 Linux.
 
-mod support;
-
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use crate::support::{call, compiled, memlens, stderr, stdout, succeeding, wait_until};
 use serde_json::Value;
-use support::{call, compiled, memlens, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")

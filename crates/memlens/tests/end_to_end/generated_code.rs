@@ -1,12 +1,10 @@
 //! Programs that write code and run it, in the memory that it is written to.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use support::{compiled, memlens, stderr, stdout, succeeding};
+use crate::support::{compiled, memlens, stderr, stdout, succeeding};
 
 /// Writes functions to memory that can be executed, some behind the others and some over others, and calls them. And
 /// writes to a page of code that has run, with a number in each register.

@@ -1,12 +1,10 @@
 //! `memlens check` through the command line, on real profiles.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::compiled;
 use serde_json::Value;
-use support::compiled;
 
 /// Adds up an array, then `PASSES` times a column of it, a line a word.
 const COLUMNS: &str = r#"

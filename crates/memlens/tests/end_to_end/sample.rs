@@ -1,14 +1,12 @@
 //! Sample mode through the command line.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use crate::support::{compiled, refuse_events};
 use serde_json::Value;
-use support::{compiled, refuse_events};
 
 fn memlens(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));

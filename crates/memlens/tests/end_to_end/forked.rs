@@ -1,12 +1,10 @@
 //! Children that a program forks, in burst mode and by the agent's clock: they are in the profile, with their parent's memory.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::support::{call, compiled, stderr, succeeding};
 use serde_json::Value;
-use support::{call, compiled, stderr, succeeding};
 
 /// Workers, one after the other, that read a table of their parent's at random; with `allocate` each has a block of its own
 /// first. They end without a word, as most do, most of them before anybody has read what they have mapped.

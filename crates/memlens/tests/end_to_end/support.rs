@@ -1,5 +1,4 @@
 //! Calls memlens, and makes a small profile by hand.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

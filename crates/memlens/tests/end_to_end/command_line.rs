@@ -1,10 +1,8 @@
 //! Words that memlens understands, and what it says to those it does not.
 
-mod support;
-
 use std::fs;
 
-use support::{failing, succeeding};
+use crate::support::{failing, succeeding};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")

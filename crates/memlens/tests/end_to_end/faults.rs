@@ -1,8 +1,6 @@
 //! What goes wrong, one test each: the program is not harmed, nothing is overwritten, one message says
 //! what happened and what to do, and the exit code is that of `docs/exit-codes.md`.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +9,7 @@ use std::process::{Child, Command, Output};
 use std::thread::sleep;
 use std::time::Duration;
 
-use support::{call, failing, memlens, stderr, stdout, succeeding, wait_until};
+use crate::support::{call, failing, memlens, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -398,7 +396,7 @@ fn every_truncation_of_a_real_profile_is_one_message() {
 #[test]
 fn profiles_of_other_versions_are_refused_and_left_alone() {
     let folder = folder();
-    support::write_small_profile(&folder.path().join("p"));
+    crate::support::write_small_profile(&folder.path().join("p"));
     let manifest = folder.path().join("p/profile.json");
     let text = fs::read_to_string(&manifest).expect("readable");
     for (version, helps) in [("99", "use that version or a newer one"), ("0", "record the program again")] {
@@ -417,7 +415,7 @@ fn profiles_of_other_versions_are_refused_and_left_alone() {
 #[test]
 fn what_exists_stays() {
     let folder = folder();
-    support::write_small_profile(&folder.path().join("p"));
+    crate::support::write_small_profile(&folder.path().join("p"));
     fs::write(folder.path().join("file"), "mine").expect("written");
     let before = names(&folder.path().join("p"));
     let manifest = text_of(&folder.path().join("p/profile.json"));

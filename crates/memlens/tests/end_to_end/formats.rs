@@ -1,13 +1,11 @@
 //! `docs/formats.md` has every field that memlens writes.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use crate::support::{small_profile, succeeding, write_small_profile};
 use serde_json::Value;
-use support::{small_profile, succeeding, write_small_profile};
 
 fn document() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats.md");

@@ -1,0 +1,25 @@
+//! The built program, called as its users call it. One test program: each more would be linked, and would leave processors idle
+//! while its longest test ends.
+
+mod support;
+
+mod advise;
+mod attached;
+mod burst;
+mod calibrate;
+mod check;
+mod command_line;
+mod diff;
+mod faults;
+mod follow;
+mod forked;
+mod formats;
+mod generated_code;
+mod import;
+mod merge;
+mod report;
+mod run;
+mod sample;
+mod sample_faults;
+mod sharing;
+mod trace;
