@@ -8,7 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use memlens_agent_host::{Agent, AgentOptions, Event, NotPreloadable, Watch, check_preloadable};
+use memlens_agent_host::{
+    Agent, AgentOptions, BurstHead, BurstOptions, Event, NotPreloadable, Watch, check_preloadable,
+};
 use memlens_events::agent::Extent;
 
 fn compiled(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
@@ -41,6 +43,7 @@ enum Told {
     Tick(u64),
     Started,
     Forked(u32),
+    Burst { allocations_before: u64, allocations: u64 },
 }
 
 /// Runs a program with the agent inside; returns what it printed and what was told, by process.
@@ -105,12 +108,12 @@ fn run_with(
                     Told::Started
                 }
                 Event::Forked { parent_pid } => Told::Forked(parent_pid),
-                Event::Block { .. }
-                | Event::Burst { .. }
-                | Event::Look { .. }
-                | Event::Named { .. }
-                | Event::Mapped { .. } => {
-                    unreachable!("nobody asked for bursts")
+                Event::Burst { head: BurstHead { allocations_before, allocations, .. }, words } => {
+                    assert!(!words.is_empty());
+                    Told::Burst { allocations_before, allocations }
+                }
+                Event::Block { .. } | Event::Look { .. } | Event::Named { .. } | Event::Mapped { .. } => {
+                    return;
                 }
             };
             told.push((record.time_ns, record.pid, what));
@@ -190,7 +193,7 @@ fn every_entry_point_is_seen_and_every_block_ends() {
                 live.insert(address, 0);
                 kept += 1;
             }
-            Told::Tick(_) => panic!("nobody asked for ticks"),
+            Told::Tick(_) | Told::Burst { .. } => panic!("nobody asked for ticks"),
             Told::Started => {}
             Told::Forked(_) => panic!("it does not fork"),
             Told::NewMapping(_) | Told::MappingEnded(_) | Told::MappingMoved(..) => panic!("it maps nothing"),
@@ -286,6 +289,36 @@ fn weights_of_drawn_blocks_add_up_to_what_was_allocated() {
             (sum - blocks as f64).abs() <= 7.0 * variance.sqrt() + 1.0,
             "{size}: {sum} ± {}",
             variance.sqrt()
+        );
+    }
+}
+
+#[test]
+fn allocations_in_bursts_and_between_them_are_all() {
+    const BLOCKS: u64 = 1_000_000;
+    const WORDS: u32 = 4096;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "blocks", &[]);
+    for watch in [Watch::From(20_000), Watch::Sampled] {
+        let bursts = Some(BurstOptions { words: WORDS, share: 0.3, often: 0, filter: false });
+        let tick = Some(Duration::from_millis(1));
+        let mut agent =
+            Agent::new(&AgentOptions { watch, tick, stack_bytes: 256, bursts }).expect("unpacked");
+        let (_, told) = run(&mut agent, &program, &[&BLOCKS.to_string(), "64"]);
+        let (mut between, mut inside, mut bursts) = (0, 0, 0);
+        for (_, what) in &told {
+            if let Told::Burst { allocations_before, allocations } = what {
+                (between, inside, bursts) = (between + allocations_before, inside + allocations, bursts + 1);
+            }
+        }
+        let all = between + inside;
+        // Up to the last burst; the C library allocates, too.
+        assert!((BLOCKS / 2..BLOCKS + 1000).contains(&all), "{between} and {inside} in {bursts} bursts");
+        // A block takes less than 200 accesses, with half of a free.
+        let least = bursts * u64::from(WORDS) / 200;
+        assert!(
+            bursts >= 5 && inside > least && between > least,
+            "{between} and {inside} in {bursts} bursts"
         );
     }
 }

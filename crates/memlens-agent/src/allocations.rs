@@ -63,15 +63,15 @@ pub(crate) fn drawn(control: &Control, area: &ThreadArea, size_bytes: u64) -> Op
     if size_bytes >= ALWAYS_FROM_BYTES.load(Ordering::Relaxed) {
         return Some(0);
     }
-    if area.budget.get() >= 0 {
+    if area.budget.left() >= 0 {
         return None;
     }
-    let (mut draw, mut budget) = (area.draw.get(), area.budget.get());
+    let (mut draw, mut left) = (area.draw.get(), area.budget.left());
     let seed = now_ns() ^ u64::from(area.tid.get()) << 32;
     let shift = control.gap_shift.load(Ordering::Relaxed);
-    let gap = draw.decide(size_bytes, &mut budget, shift, seed);
+    let gap = draw.decide(size_bytes, &mut left, shift, seed);
     area.draw.set(draw);
-    area.budget.set(budget);
+    area.budget.set(left);
     gap
 }
 
@@ -252,7 +252,9 @@ pub unsafe extern "C" fn slow_reallocarray(
         return unsafe { call!(real::REALLOCARRAY, (block, count, size) -> *mut c_void) };
     };
     let area = crate::arch::thread();
-    area.budget.set(area.budget.get().wrapping_sub(bytes as i64));
+    if (bytes as u64) < ALWAYS_FROM_BYTES.load(Ordering::Relaxed) {
+        area.budget.count(bytes as u64);
+    }
     // SAFETY: the same call with the product.
     unsafe { slow_realloc(block, bytes, sp, bp) }
 }

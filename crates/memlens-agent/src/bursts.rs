@@ -195,6 +195,7 @@ pub unsafe fn begin(context: *mut c_void, segment: Segment, area: &ThreadArea, p
         return false;
     }
     area.burst_period_ns.set(area.burst_period_ns.get() + period_ns);
+    area.calls_at_begin.set(area.budget.calls());
     true
 }
 
@@ -296,6 +297,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         _ => {}
     }
     let counted = burst.counted.unwrap_or_default();
+    let (calls_at_begin, calls) = (area.calls_at_begin.get(), area.budget.calls());
     let head = BurstHead {
         generation: burst.generation,
         period_ns: area.burst_period_ns.get(),
@@ -311,6 +313,8 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         words_besides: counted.words_besides,
         loop_cycles: counted.loop_cycles,
         slow_faults: counted.slow_faults,
+        allocations_before: calls_at_begin.wrapping_sub(area.calls_at_report.get()),
+        allocations: calls.wrapping_sub(calls_at_begin),
     };
     let pid = area.pid.get();
     if are_mappings_due(pid, next_number(pid)) {
@@ -319,6 +323,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
     tell_name(segment, area);
     if segment.write_words(Kind::Burst, now_ns(), area, &head.words(), burst.words) {
         area.burst_period_ns.set(0);
+        area.calls_at_report.set(calls);
     } else {
         // The next one that is reported stands for its time, too.
         control.lost_bursts.fetch_add(1, Ordering::Relaxed);

@@ -14,18 +14,70 @@
 //!
 //! Blocks from [`ALWAYS_FROM_BYTES`] on are watched in any case.
 //!
+//! The others are counted, for what bursts stand for (`memlens-sample/src/bursts/allocations.rs`).
+//!
 //! # Signal safety
 //! Reads and writes the thread's area and atomics only.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use memlens_events::agent::{Control, MOST_GAP_SHIFT, NO_GAP};
 
-/// [`Control::always_from_bytes`] where the entry points find it; `u64::MAX` until the agent is started.
-pub static ALWAYS_FROM_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
+/// [`Control::always_from_bytes`] where the entry points find it; [`MOST_COUNTED_BYTES`] until the agent is started.
+pub static ALWAYS_FROM_BYTES: AtomicU64 = AtomicU64::new(MOST_COUNTED_BYTES);
 
 /// The budget where nothing is drawn: after so many bytes a thread looks again, because memlens may have come back.
 pub const ENDLESS: i64 = 1 << 20;
+
+/// Blocks from this size on are watched in any case, whatever the segment says: [`Budget`] has no room for them.
+pub const MOST_COUNTED_BYTES: u64 = 1 << 40;
+
+/// The low bits of a budget, which count calls.
+pub const CALL_BITS: u32 = 22;
+/// What a budget has room for, in bytes: far more than gaps of mean 2^[`MOST_GAP_SHIFT`] need.
+const MOST_LEFT: i64 = (1 << (63 - CALL_BITS)) - 1;
+
+/// What a thread may allocate until the next drawn byte, in bytes, and how often it has allocated: in one word, so that the entry
+/// points do both with one subtraction, of the size times 2^[`CALL_BITS`], less 1. Calls are moved from it at each tick, before there are too
+/// many for its bits.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Budget {
+    word: Cell<i64>,
+    /// Calls that were moved from it.
+    calls: Cell<u64>,
+}
+
+impl Budget {
+    const CALLS: i64 = (1 << CALL_BITS) - 1;
+
+    /// Bytes left; below 0: one has been drawn.
+    pub fn left(&self) -> i64 {
+        self.word.get() >> CALL_BITS
+    }
+
+    /// Changes that.
+    pub fn set(&self, left: i64) {
+        self.calls.set(self.calls());
+        self.word.set(left.clamp(-MOST_LEFT, MOST_LEFT) << CALL_BITS);
+    }
+
+    /// A call for so many bytes, as the entry points count it.
+    pub fn count(&self, bytes: u64) {
+        self.word.set(self.word.get().wrapping_sub((bytes << CALL_BITS).wrapping_sub(1) as i64));
+    }
+
+    /// Calls so far, but for blocks that are watched for their size alone.
+    pub fn calls(&self) -> u64 {
+        self.calls.get().wrapping_add((self.word.get() & Self::CALLS) as u64)
+    }
+
+    /// Makes room for more calls.
+    pub fn move_calls(&self) {
+        self.set(self.left());
+    }
+}
 
 /// A thread's random numbers and the gap that it is in.
 #[repr(C)]
@@ -160,6 +212,28 @@ mod tests {
             assert!((mean - truth).abs() <= 5.0 * error.max(1e-9), "{size}: {mean} ± {error}, not {truth}");
             assert!(*size > 50_000 || error > 0.0, "{size}: nothing was drawn at random");
         }
+    }
+
+    /// As the entry points subtract.
+    #[test]
+    fn a_budget_counts_bytes_and_calls() {
+        let budget = Budget { word: Cell::new(0), calls: Cell::new(0) };
+        budget.set(1000);
+        for (bytes, left, calls) in
+            [(0, 1000, 1), (999, 1, 2), (1, 0, 3), (1, -1, 4), (1 << 39, -1 - (1 << 39), 5)]
+        {
+            budget.count(bytes);
+            assert_eq!((budget.left(), budget.calls()), (left, calls));
+            assert_eq!(budget.word.get() < 0, left < 0, "the sign is that of the bytes");
+        }
+        budget.set(i64::MAX);
+        assert_eq!((budget.left(), budget.calls()), (MOST_LEFT, 5));
+        for _ in 0..3 {
+            (0..1 << (CALL_BITS - 1)).for_each(|_| budget.count(16));
+            budget.move_calls();
+        }
+        assert_eq!(budget.calls(), 5 + (3 << (CALL_BITS - 1)));
+        assert_eq!(budget.left(), MOST_LEFT - (3 << (CALL_BITS + 3)));
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn slow_mmap(
     let control = segment.control();
     // As the entry points of the heap: what is watched for its size alone takes nothing from the budget.
     if (length as u64) < ALWAYS_FROM_BYTES.load(Ordering::Relaxed) {
-        area.budget.set(area.budget.get().wrapping_sub(length as i64));
+        area.budget.count(length as u64);
     }
     let gap = drawn(control, area, length as u64);
     let start = real();

@@ -30,7 +30,7 @@ use memlens_inside::environment::{self, value_of};
 use memlens_inside::own_memory;
 
 use crate::arch::{self, ThreadArea, number, syscall, thread};
-use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS, ThreadDraw};
+use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS, MOST_COUNTED_BYTES, ThreadDraw};
 use crate::executable::File;
 use crate::ring::{Segment, now_ns};
 use crate::{bursts, faults, forking, handing_on, hooks, libraries, real, ticks, watched};
@@ -86,7 +86,7 @@ pub fn segment() -> Option<Segment> {
 /// From now on the entry points lead to the real functions.
 fn stop() {
     IS_ACTIVE.store(false, Ordering::SeqCst);
-    ALWAYS_FROM_BYTES.store(u64::MAX, Ordering::Relaxed);
+    ALWAYS_FROM_BYTES.store(MOST_COUNTED_BYTES, Ordering::Relaxed);
     ticks::stop();
 }
 
@@ -135,11 +135,12 @@ pub fn here() -> Option<(Segment, &'static ThreadArea)> {
         }
         area.timer.set(0);
         area.name.set([0; 2]);
+        area.calls_at_report.set(area.budget.calls());
         let mut draw = if is_known { area.draw.get() } else { ThreadDraw::default() };
         draw.reseed();
         area.draw.set(draw);
         if !is_known {
-            area.budget.set(area.budget.get().min(0));
+            area.budget.set(area.budget.left().min(0));
         }
         if is_child {
             forking::report(segment, area, PROCESS.swap(area.pid.get(), Ordering::Relaxed));
@@ -518,7 +519,7 @@ fn prepare(segment: Segment) -> bool {
     PROCESS.store(unsafe { syscall(number::GETPID, [0; 6]) } as u32, Ordering::Relaxed);
     SEGMENT.store(segment.0, Ordering::Relaxed);
     IS_ACTIVE.store(true, Ordering::SeqCst);
-    ALWAYS_FROM_BYTES.store(always_from, Ordering::Relaxed);
+    ALWAYS_FROM_BYTES.store(always_from.min(MOST_COUNTED_BYTES), Ordering::Relaxed);
     control.started.fetch_add(1, Ordering::Relaxed);
     ticks::prepare(control);
     true

@@ -358,6 +358,7 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
         forget(sender);
         return;
     }
+    area.budget.move_calls();
     let cpu_ns = clock_ns(THREAD_CPU_CLOCK as i32);
     let left_ns = area.burst_due_ns.get().saturating_sub(cpu_ns);
     // SAFETY: the kernel's argument.

@@ -45,7 +45,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -74,8 +74,8 @@ pub const MAX_STACK_BYTES: usize = 16 << 10;
 pub const NO_GAP: u32 = 64;
 /// Mean gaps are between 2 to this power bytes (16 KiB) …
 pub const LEAST_GAP_SHIFT: u32 = 14;
-/// … and 2 to this power (1 TiB).
-pub const MOST_GAP_SHIFT: u32 = 40;
+/// … and 2 to this power (64 GiB).
+pub const MOST_GAP_SHIFT: u32 = 36;
 
 /// The segment's first page.
 #[repr(C, align(64))]
@@ -418,6 +418,10 @@ pub struct BurstHead {
     pub loop_cycles: u64,
     /// How many of the pieces that tell the speed are slow for page faults that most did not have.
     pub slow_faults: u64,
+    /// How often the thread allocated since the end of its burst before, but for blocks that are watched for their size alone …
+    pub allocations_before: u64,
+    /// … and in this one, with what was counted behind it.
+    pub allocations: u64,
 }
 
 /// What comes before a block's references.
@@ -449,7 +453,7 @@ impl BlockHead {
 }
 
 /// Words of [`BurstHead`].
-pub const BURST_HEAD_WORDS: usize = 14;
+pub const BURST_HEAD_WORDS: usize = 16;
 
 impl BurstHead {
     /// As it is sent.
@@ -469,6 +473,8 @@ impl BurstHead {
             words_besides,
             loop_cycles,
             slow_faults,
+            allocations_before,
+            allocations,
         } = self;
         [
             generation,
@@ -485,6 +491,8 @@ impl BurstHead {
             words_besides,
             loop_cycles,
             slow_faults,
+            allocations_before,
+            allocations,
         ]
     }
 
@@ -504,6 +512,8 @@ impl BurstHead {
             words_besides,
             loop_cycles,
             slow_faults,
+            allocations_before,
+            allocations,
         ] = words;
         Self {
             generation,
@@ -520,6 +530,8 @@ impl BurstHead {
             words_besides,
             loop_cycles,
             slow_faults,
+            allocations_before,
+            allocations,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::allocations::{
     slow_memalign, slow_posix_memalign, slow_pvalloc, slow_realloc, slow_reallocarray, slow_valloc,
 };
 use crate::bursts;
-use crate::draw::ALWAYS_FROM_BYTES;
+use crate::draw::{ALWAYS_FROM_BYTES, CALL_BITS};
 use crate::faults;
 use crate::forking;
 use crate::handing_on;
@@ -39,14 +39,18 @@ macro_rules! allocating {
                 concat!("memlens_agent_own_", stringify!($name), ":"),
                 concat!("cmp ", $size, ", qword ptr [rip + {always}]"),
                 "jae 2f",
+                concat!("mov ", $sp, ", ", $size),
+                concat!("shl ", $sp, ", {call_bits}"),
+                concat!("dec ", $sp),
                 "mov rax, qword ptr [rip + memlens_agent_thread@GOTTPOFF]",
-                concat!("sub qword ptr fs:[rax], ", $size),
+                concat!("sub qword ptr fs:[rax], ", $sp),
                 "js 2f",
                 "jmp qword ptr [rip + {real}]",
                 "2:",
                 concat!("mov ", $sp, ", rsp"),
                 concat!("mov ", $bp, ", rbp"),
                 "jmp {slow}",
+                call_bits = const CALL_BITS,
                 always = sym ALWAYS_FROM_BYTES,
                 real = sym $real,
                 slow = sym $slow,
@@ -96,6 +100,8 @@ pub unsafe extern "C" fn calloc() {
         "imul rdx, rsi",
         "cmp rdx, qword ptr [rip + {always}]",
         "jae 2f",
+        "shl rdx, {call_bits}",
+        "dec rdx",
         "mov rax, qword ptr [rip + memlens_agent_thread@GOTTPOFF]",
         "sub qword ptr fs:[rax], rdx",
         "js 2f",
@@ -104,6 +110,7 @@ pub unsafe extern "C" fn calloc() {
         "mov rdx, rsp",
         "mov rcx, rbp",
         "jmp {slow}",
+        call_bits = const CALL_BITS,
         always = sym ALWAYS_FROM_BYTES,
         real = sym real::CALLOC,
         slow = sym slow_calloc,
@@ -123,8 +130,11 @@ pub unsafe extern "C" fn realloc() {
         "memlens_agent_own_realloc:",
         "cmp rsi, qword ptr [rip + {always}]",
         "jae 2f",
+        "mov rdx, rsi",
+        "shl rdx, {call_bits}",
+        "dec rdx",
         "mov rax, qword ptr [rip + memlens_agent_thread@GOTTPOFF]",
-        "sub qword ptr fs:[rax], rsi",
+        "sub qword ptr fs:[rax], rdx",
         "js 2f",
         "mov rax, rdi",
         "shr rax, {shift}",
@@ -140,6 +150,7 @@ pub unsafe extern "C" fn realloc() {
         shift = const FILTER_SHIFT,
         mask = const FILTER_MASK,
         filter = sym FILTER,
+        call_bits = const CALL_BITS,
         always = sym ALWAYS_FROM_BYTES,
         real = sym real::REALLOC,
         slow = sym slow_realloc,

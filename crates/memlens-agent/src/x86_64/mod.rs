@@ -12,13 +12,13 @@ use core::ptr;
 use memlens_burst::Area;
 pub use memlens_inside::{number, syscall};
 
-use crate::draw::ThreadDraw;
+use crate::draw::{Budget, ThreadDraw};
 
 /// What the agent keeps of a thread. All zero at a thread's start.
 #[repr(C, align(64))]
 pub struct ThreadArea {
-    /// Bytes until the next drawn one. First: the entry points count it down.
-    pub budget: Cell<i64>,
+    /// What is left until the next drawn byte, and calls. First: the entry points count by it.
+    pub budget: Budget,
     /// How the next drawn byte is chosen.
     pub draw: Cell<ThreadDraw>,
     /// Processor time of the thread at its last tick, in ns.
@@ -45,6 +45,10 @@ pub struct ThreadArea {
     pub burst_borrowed_ns: Cell<u64>,
     /// The thread's name that was told last, zeros behind it; all zeros: none was.
     pub name: Cell<[u64; 2]>,
+    /// Calls of allocation functions up to the present or last burst's begin …
+    pub calls_at_begin: Cell<u64>,
+    /// … and up to the end of the last one that was reported.
+    pub calls_at_report: Cell<u64>,
     /// Whether the agent asks the thread's libc for the time.
     pub asks_clock: Cell<bool>,
     /// What translated code needs of the thread.

@@ -37,13 +37,13 @@ impl MiniSimulation {
         MachineInfo { l1d: None, l2: None, llc: last, dtlb: None, stlb: None, ..machine }
     }
 
-    /// A burst that began at this time, in ns, in this function: it stands for the region, which was one of the traces of a
+    /// A burst that began in this function, its begin in ns: it stands for the region, which was one of the traces of a
     /// translator.
-    pub fn analyze(&mut self, function: Code, began_ns: u64, burst: &Burst<'_>) {
+    pub fn analyze(&mut self, function: Code, burst: &Burst<'_>) {
         let next = self.regions.len() as u32;
         let region = *self.regions.entry(function).or_insert(next);
         self.bursts += 1;
-        self.cold += u64::from(!self.umi.analyze(region, &Burst { start: began_ns, ..*burst }));
+        self.cold += u64::from(!self.umi.analyze(region, burst));
     }
 
     /// What a reader of the profile has to know.
@@ -108,8 +108,8 @@ mod tests {
                 .collect();
             let burst =
                 Burst { thread: 0, start: 0, weight: 1.0, unseen_before: None, references: &references };
-            simulation.analyze((None, 1), 0, &burst);
-            simulation.analyze((None, 2), gap_ns, &burst);
+            simulation.analyze((None, 1), &burst);
+            simulation.analyze((None, 2), &Burst { start: gap_ns, ..burst });
             assert_eq!(
                 simulation.ratios().get(&3),
                 Some(&ratio),
@@ -125,7 +125,7 @@ mod tests {
         let burst = Burst { thread: 0, start: 0, weight: 1.0, unseen_before: None, references: &references };
         let mut simulation = MiniSimulation::new(Geometry::cache(1 << 16, 8, 64), 2);
         for function in [1, 1, 2, 1] {
-            simulation.analyze((Some(0), function), 0, &burst);
+            simulation.analyze((Some(0), function), &burst);
         }
         let note = simulation.note();
         assert!(note.contains(" 2 of 4 bursts began in functions that fewer than 2 had"), "{note}");

@@ -9,6 +9,7 @@
 //! A burst stands for the accesses of its thread around it, as far as that was in its code (`waiting.rs`); how many these are in a
 //! time: `weights.rs`.
 
+mod allocations;
 mod between;
 mod blocks;
 mod calls;
@@ -40,6 +41,7 @@ use memlens_profile::MachineInfo;
 use memlens_types::Counts;
 use rustc_hash::FxHashMap;
 
+use self::allocations::Share;
 use self::blocks::{Access, Blocks, Decoded, Event, Known};
 use self::cells::Cells;
 pub use self::cells::{Cell, Seen};
@@ -83,9 +85,9 @@ pub enum BurstModel {
 }
 
 /// Tells how much a burst stands for, which others may have taken lines from. They are near in time, so that it cannot wait for long.
-fn feed_sharing(sharing: &mut Option<Sharing>, weights: &Weights, burst: &Waiting) {
+fn feed_sharing(sharing: &mut Option<Sharing>, weights: &Weights, burst: &Waiting, weight: f64) {
     if let Some(sharing) = sharing {
-        let an_access = burst.weight / burst.references.len() as f64;
+        let an_access = weight / burst.references.len() as f64;
         sharing.feed(burst.timing, &burst.references, weights.cycles_a_ns(), an_access);
     }
 }
@@ -234,7 +236,9 @@ impl Bursts {
     pub fn notes(&self) -> Vec<String> {
         let pooled = self.cells.count().saturating_sub(self.first_pooled.into());
         let (calls_ns, unmet_ns) = (self.waiting.calls_ns() as u64, self.waiting.unmet_ns() as u64);
-        BurstCounts { calls_ns, unmet_ns, pooled, ..self.counts }.notes()
+        let mut notes = BurstCounts { calls_ns, unmet_ns, pooled, ..self.counts }.notes();
+        notes.extend(self.waiting.allocations_note());
+        notes
     }
 
     /// Where a thread of a process was at a time, `period_ns` of processor time behind its burst or look before.
@@ -282,7 +286,9 @@ impl Bursts {
         self.data.has_objects(surroundings.pid, &met.extents);
         self.locality.has_data(self.data.most_bytes());
         self.counts.took(head, words.len() as u64);
+        self.waiting.allocated(head.allocations_before);
         if self.references.is_empty() {
+            self.waiting.allocated(head.allocations);
             self.counts.cost_ns += head.cost_ns(words.len() as u64);
             return;
         }
@@ -295,10 +301,12 @@ impl Bursts {
             repeated: repeated as f64,
         };
         let weight = self.weights.weight(head, &content);
-        tracing::debug!(number, ?content, ?weight, ?head, "weighed");
+        tracing::debug!(number, time_ns, ?content, ?weight, ?head, "weighed");
         self.counts.weighed(head, &content, &weight);
         let core_cycle_ns = self.core_cycle_ns.filter(|_| weight.is_of_stretch());
-        let access_cycles = core_cycle_ns.map(|cycle_ns| weight.access_ns / cycle_ns);
+        let rate = head.allocations as f64 / (content.accesses + weight.counted);
+        let correction = self.waiting.correction().of(Share { unseen: 0.0, rate });
+        let access_cycles = core_cycle_ns.map(|cycle_ns| weight.access_ns / correction / cycle_ns);
         self.look_at_alone(number, (time_ns, access_cycles), head, met.first_pc, surroundings);
         self.running.ran(number, head.period_ns + head.own_ns);
         let timing = Timing {
@@ -315,9 +323,9 @@ impl Bursts {
         let waiting = Waiting {
             timing,
             speed: weight.speed,
-            start: head.cycles,
             weight: content.accesses + weight.counted,
             counted: weight.counted,
+            allocations: head.allocations as f64,
             is_cut: End::of(head.end).is_some_and(End::is_at_code),
             references: std::mem::take(&mut self.references),
             extents: met.extents,
@@ -325,8 +333,8 @@ impl Bursts {
             ..Waiting::default()
         };
         let Self { waiting: all, sharing, weights, .. } = self;
-        let known = all.add(waiting, head.own_ns, head.period_ns as f64, |before| {
-            feed_sharing(sharing, weights, before);
+        let known = all.add(waiting, head.own_ns, head.period_ns as f64, |before, weight| {
+            feed_sharing(sharing, weights, before, weight);
         });
         for waiting in known {
             self.feed(&waiting);
@@ -351,14 +359,14 @@ impl Bursts {
     ) {
         let burst = Burst {
             thread: number,
-            start: head.cycles,
+            start: time_ns.saturating_sub(head.own_ns),
             weight: self.references.len() as f64,
             unseen_before: None,
             references: &self.references,
         };
         if let (Some(simulation), Some(pc)) = (&mut self.simulation, first_pc) {
             let function = surroundings.accessor(pc).function;
-            simulation.analyze(function, time_ns.saturating_sub(head.own_ns), &burst);
+            simulation.analyze(function, &burst);
         }
         self.patterns.feed(&burst, |reference| Some(self.cells.spot(reference.owner)));
         self.kept.feed(&self.references, &self.begun, access_cycles, |pc| {
@@ -519,15 +527,15 @@ impl Bursts {
 
     /// Takes in a burst of which everything is known.
     fn feed(&mut self, waiting: &Waiting) {
-        let Waiting { timing, start, weight, unseen_before, was_elsewhere, ref references, .. } = *waiting;
+        let Waiting { timing, weight, unseen_before, was_elsewhere, ref references, .. } = *waiting;
         tracing::debug!(?timing, weight, unseen_before, waiting.time_ns, waiting.taken_ns, "stands for");
         self.counts.learned += u64::from(waiting.speed == Speed::Learned);
         if !waiting.has_next {
-            feed_sharing(&mut self.sharing, &self.weights, waiting);
+            feed_sharing(&mut self.sharing, &self.weights, waiting, weight);
         }
         let burst = Burst {
             thread: timing.thread,
-            start,
+            start: timing.at_ns,
             weight,
             unseen_before: Some(Unseen { references: unseen_before as u64, was_elsewhere }),
             references,

@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use memlens_locality::{Extent, Reference, Timing};
 use rustc_hash::FxHashMap;
 
+use super::allocations::{Allocations, Correction, Share};
 use super::between::{Around, Foreign, Look, Times, divide, least_part};
 use super::glances::{Glance, Glances, Position};
 use super::known_code::{KnownCode, Met};
@@ -46,8 +47,6 @@ pub struct Waiting {
     pub timing: Timing,
     /// How sure that is.
     pub speed: Speed,
-    /// When it began, in cycles.
-    pub start: u64,
     /// Accesses for which it stands so far.
     pub weight: f64,
     /// Accesses since the burst before.
@@ -56,6 +55,8 @@ pub struct Waiting {
     pub was_elsewhere: Option<bool>,
     /// Accesses that were only counted behind it.
     pub counted: f64,
+    /// Calls of allocation functions in it and behind it, as far as that was counted.
+    pub allocations: f64,
     /// Whether code ended it that bursts leave alone.
     pub is_cut: bool,
     /// Usual length of the thread's bursts up to this one, in accesses.
@@ -85,6 +86,26 @@ impl Waiting {
     /// Accesses that it stands for by itself: what it saw and what was counted behind it.
     fn own(&self) -> f64 {
         self.references.len() as f64 + self.counted
+    }
+
+    /// What it says of the accesses that nobody saw.
+    pub fn share(&self) -> Share {
+        let own = self.own();
+        Share { unseen: (self.weight - own).max(0.0), rate: self.allocations / own.max(1.0) }
+    }
+
+    /// For how many accesses it stands with that.
+    fn corrected_weight(&self, correction: Correction) -> f64 {
+        let share = self.share();
+        self.weight + (correction.of(share) - 1.0) * share.unseen
+    }
+
+    /// Lets it stand for more accesses in its time, or fewer.
+    fn correct(&mut self, correction: Correction) {
+        let factor = correction.of(self.share());
+        self.weight = self.corrected_weight(correction);
+        self.unseen_before *= factor;
+        self.timing.access_ns /= factor;
     }
 
     /// Takes away the time for which the next burst shall stand instead.
@@ -232,6 +253,7 @@ pub struct WaitingBursts {
     lent: FxHashMap<u32, Lent>,
     glances: Glances,
     known: KnownCode,
+    allocations: Allocations,
     /// Processor time in system calls, in ns, but for these looks.
     calls_ns: f64,
     /// Processor time of threads, of which no more is expected, in code that no burst had, in ns.
@@ -240,14 +262,15 @@ pub struct WaitingBursts {
 
 impl WaitingBursts {
     /// A thread's next burst, which took `own_ns`, `period_ns` of processor time behind its burst or look before. It and the burst before
-    /// stand for accesses as fast as their own in the time between them. `each` gets the burst before, of which nearly everything is known now.
+    /// stand for accesses as fast as their own in the time between them. `each` gets the burst before, of which nearly everything is known now,
+    /// and for how many accesses it stands as far as that is known.
     /// Given back are those that have waited for long enough, in the order of time.
     pub fn add(
         &mut self,
         mut burst: Waiting,
         own_ns: u64,
         period_ns: f64,
-        each: impl FnOnce(&Waiting),
+        each: impl FnOnce(&Waiting, f64),
     ) -> Vec<Waiting> {
         let Timing { process, thread, at_ns, .. } = burst.timing;
         let tick = (at_ns.saturating_sub(own_ns), at_ns);
@@ -266,14 +289,16 @@ impl WaitingBursts {
         burst.was_elsewhere = times.was_elsewhere();
         self.take_foreign(&mut burst);
         self.leave_foreign(&mut burst, times.unmet, times.elsewhere);
-        if let Some(before) = at.map(|at| &mut self.bursts[at]) {
+        if let Some(at) = at {
+            let before = &mut self.bursts[at];
             before.learn_from(&burst, true);
             before.behind_ns = times.before;
             burst.unseen_before += before.counted + before.stand_for(times.before);
             self.lent.entry(thread).or_default().give_back(before);
             burst.stand_for(before.pass_on());
             before.has_next = true;
-            each(before);
+            let before = &self.bursts[at];
+            each(before, before.corrected_weight(self.correction()));
         }
         self.references += burst.references.len();
         self.bursts.push_back(burst);
@@ -382,9 +407,26 @@ impl WaitingBursts {
             if !first.has_next {
                 self.unmet_ns += self.lent.remove(&first.timing.thread).unwrap_or_default().end(&mut first);
             }
+            self.allocations.add(first.share());
+            first.correct(self.correction());
             gone.push(first);
         }
         gone
+    }
+
+    /// A thread has allocated so often between bursts.
+    pub fn allocated(&mut self, calls: u64) {
+        self.allocations.between(calls);
+    }
+
+    /// What a reader has to know of that.
+    pub fn allocations_note(&self) -> Option<String> {
+        self.allocations.note()
+    }
+
+    /// What allocations say so far of how much bursts stand for.
+    pub fn correction(&self) -> Correction {
+        self.allocations.correction(self.bursts.iter().map(Waiting::share))
     }
 
     /// Where a thread of a process was at a time, `period_ns` of processor time behind its burst or look before.
@@ -446,9 +488,12 @@ impl WaitingBursts {
     /// All bursts of a process, or of all. The last one of each thread stands for what came behind it, too.
     pub fn take_all(&mut self, pid: Option<u32>) -> Vec<Waiting> {
         let is_meant = |process: u32| pid.is_none_or(|pid| process == pid);
+        // What was allocated behind the last bursts nobody has told.
+        let correction = self.correction();
         let (mut taken, left): (Vec<Waiting>, Vec<Waiting>) =
             self.bursts.drain(..).partition(|burst| is_meant(burst.timing.process));
         self.bursts = left.into();
+        taken.iter().for_each(|burst| self.allocations.add(burst.share()));
         for (thread, (_, looks)) in self.looks.extract_if(|_, (process, _)| is_meant(*process)) {
             let before = taken.iter_mut().rfind(|waiting| waiting.timing.thread == thread);
             let times = divide(&Around::nothing(before.as_deref(), &self.known), &looks, 0.0, 0.0);
@@ -460,6 +505,7 @@ impl WaitingBursts {
         for burst in taken.iter_mut().filter(|burst| !burst.has_next) {
             self.unmet_ns += self.lent.remove(&burst.timing.thread).unwrap_or_default().end(burst);
         }
+        taken.iter_mut().for_each(|burst| burst.correct(correction));
         self.references = self.bursts.iter().map(|burst| burst.references.len()).sum();
         if let Some(pid) = pid {
             self.known.forget(pid);
@@ -479,7 +525,7 @@ mod tests {
 
     /// Adds a burst that took no time, and none has to go for it.
     fn add(bursts: &mut WaitingBursts, burst: Waiting, period_ns: f64) {
-        assert!(bursts.add(burst, 0, period_ns, |_| {}).is_empty());
+        assert!(bursts.add(burst, 0, period_ns, |_, _| {}).is_empty());
     }
 
     fn weights(bursts: &WaitingBursts) -> Vec<f64> {
@@ -493,13 +539,31 @@ mod tests {
     #[test]
     fn the_time_between_two_bursts_is_half_the_ones_and_half_the_others() {
         let mut bursts = WaitingBursts::default();
-        bursts.add(slow(), 0, 1000.0, |_| panic!("there was none before"));
+        bursts.add(slow(), 0, 1000.0, |_, _| panic!("there was none before"));
         assert_eq!((weights(&bursts), bursts.bursts[0].unseen_before), (vec![120.0], 20.0));
         let mut told = None;
-        bursts.add(fast(), 0, 10_000.0, |before| told = Some(before.weight));
+        bursts.add(fast(), 0, 10_000.0, |_, weight| told = Some(weight));
         assert_eq!((weights(&bursts), told), (vec![220.0, 10_200.0], Some(220.0)));
         assert_eq!(bursts.bursts[1].unseen_before, 30.0 + 100.0 + 10_000.0);
         assert_eq!(bursts.calls_ns(), 0.0);
+    }
+
+    #[test]
+    fn what_was_allocated_between_bursts_tells_how_much_there_was() {
+        let mut bursts = WaitingBursts::default();
+        for _ in 0..10 {
+            // One in the 30 accesses that it counted; 200 more were there in the time before it.
+            add(&mut bursts, Waiting { allocations: 1.0, ..slow() }, 10_000.0);
+            bursts.allocated(12);
+        }
+        let said: f64 = bursts.bursts.iter().map(|burst| burst.share().unseen / 30.0).sum();
+        let before = weights(&bursts)[1];
+        let taken = bursts.take_all(None);
+        let (Waiting { weight, timing, .. }, times) = (&taken[1], 120.0 / said);
+        assert!((1.2..1.4).contains(&times) && before == 300.0, "{times}, {before}");
+        let more = (weight - 30.0) / (before - 30.0);
+        assert!((more / times - 1.0).abs() < 0.05, "{more} in place of {times}");
+        assert!((timing.access_ns * more - slow().timing.access_ns).abs() < 1e-9, "in the same time");
     }
 
     #[test]
@@ -682,7 +746,7 @@ mod tests {
         bursts.look((9, 1), 20 * MS, 10e6, InCall(0x7000));
         // The burst takes a ms; a glance comes in it.
         bursts.glanced((9, 1), vec![glance(21 * MS, 0x9000), glance(22 * MS + 1, 0x4444)]);
-        assert!(bursts.add(burst(23, 0x9000, fast()), MS, 2e6, |_| {}).is_empty());
+        assert!(bursts.add(burst(23, 0x9000, fast()), MS, 2e6, |_, _| {}).is_empty());
         // 4.5 ms up to the last glance, half of a period up to the call, and 1.5 ms of the two behind it.
         assert_eq!(times(&bursts), [1.5e6, 4.5e6 + 0.5e6 + 1.5e6]);
         assert_eq!(bursts.calls_ns(), 4e6);
@@ -723,7 +787,7 @@ mod tests {
             }
             let timing = Timing { at_ns: ms, ..of(1, 1.0) };
             let burst = Waiting { timing, code: code(&[at(ms)]), ..Waiting::default() };
-            bursts.add(burst, 0, 1000.0, |_| {}).into_iter().for_each(&mut feed);
+            bursts.add(burst, 0, 1000.0, |_, _| {}).into_iter().for_each(&mut feed);
         }
         bursts.take_all(None).into_iter().for_each(feed);
         let [most, tenth] = weights.map(|weight| weight / 21e6);
@@ -847,7 +911,7 @@ mod tests {
                     _ => {
                         let timing = Timing { at_ns, ..of(thread, 1.0) };
                         let burst = Waiting { timing, code: code(&[pc, pc + 0x1000]), ..Waiting::default() };
-                        bursts.add(burst, 0, period_ns, |_| {}).into_iter().for_each(&mut give);
+                        bursts.add(burst, 0, period_ns, |_, _| {}).into_iter().for_each(&mut give);
                     }
                 }
                 all_ns += period_ns;
@@ -906,18 +970,18 @@ mod tests {
         (0..MOST as u32 - 1).for_each(|thread| add(&mut bursts, one(thread), 1.0));
         // Thread 0 has another burst.
         let mut had_one = false;
-        assert!(bursts.add(one(0), 0, 1.0, |before| had_one = before.has_next).is_empty() && had_one);
+        assert!(bursts.add(one(0), 0, 1.0, |before, _| had_one = before.has_next).is_empty() && had_one);
         let gone = |gone: Vec<Waiting>| gone.iter().map(|burst| burst.timing.thread).collect::<Vec<_>>();
-        assert_eq!(gone(bursts.add(one(1000), 0, 1.0, |_| {})), [0]);
-        assert_eq!(gone(bursts.add(one(1001), 0, 1.0, |_| {})), [1]);
+        assert_eq!(gone(bursts.add(one(1000), 0, 1.0, |_, _| {})), [0]);
+        assert_eq!(gone(bursts.add(one(1001), 0, 1.0, |_, _| {})), [1]);
         assert_eq!(bursts.take_all(Some(1)).len(), MOST / 2 - 1);
         assert_eq!(bursts.take_all(None).len(), MOST / 2 + 1);
         // Long ones need more room, but the last of each thread.
         let long = |thread| Waiting { references: vec![REFERENCE; MOST_REFERENCES / 2], ..one(thread) };
         [1, 2, 1].into_iter().zip([0, 0, 1]).for_each(|(thread, goes)| {
-            assert_eq!(gone(bursts.add(long(thread), 0, 1.0, |_| {})), vec![1; goes]);
+            assert_eq!(gone(bursts.add(long(thread), 0, 1.0, |_, _| {})), vec![1; goes]);
         });
-        assert_eq!(gone(bursts.add(long(3), 0, 1.0, |_| {})), [0u32; 0]);
+        assert_eq!(gone(bursts.add(long(3), 0, 1.0, |_, _| {})), [0u32; 0]);
         assert_eq!((bursts.take_all(None).len(), bursts.references), (3, 0));
     }
 }
