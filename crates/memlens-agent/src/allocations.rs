@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use memlens_events::agent::{Allocation, Caller, Control, Kind};
+use memlens_events::agent::{Allocation, Caller, Control, Kind, NO_GAP};
 
 use crate::arch::ThreadArea;
 use crate::draw::{self, ALWAYS_FROM_BYTES};
@@ -61,7 +61,9 @@ impl Drop for Inside {
 /// Whether a block of this size is watched: the mean gap of the draw, 0 for its size alone.
 pub(crate) fn drawn(control: &Control, area: &ThreadArea, size_bytes: u64) -> Option<u64> {
     if size_bytes >= ALWAYS_FROM_BYTES.load(Ordering::Relaxed) {
-        return Some(0);
+        let is_watched = size_bytes >= control.always_from_bytes.load(Ordering::Relaxed)
+            || control.gap_shift.load(Ordering::Relaxed) < NO_GAP;
+        return is_watched.then_some(0);
     }
     if area.budget.left() >= 0 {
         return None;

@@ -192,6 +192,8 @@ pub unsafe fn begin(context: *mut c_void, segment: Segment, area: &ThreadArea, p
         unsafe { memlens_burst::begin(context, &area.burst, limits, HOOKS, (start as u64, end as u64)) };
     if begun.is_err() {
         control.bursts_not_begun.fetch_add(1, Ordering::Relaxed);
+        // The time is nobody's, and so are the calls.
+        area.calls_at_report.set(area.budget.calls());
         return false;
     }
     area.burst_period_ns.set(area.burst_period_ns.get() + period_ns);
@@ -286,6 +288,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         // Nothing ran: the code is not translated, or another thread was dropping old translations.
         control.bursts_not_begun.fetch_add(1, Ordering::Relaxed);
         area.burst_period_ns.set(0);
+        area.calls_at_report.set(area.budget.calls());
         area.burst_borrowed_ns.set(0);
         ticks::set_next(area, 0);
         return false;
@@ -297,7 +300,9 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         _ => {}
     }
     let counted = burst.counted.unwrap_or_default();
-    let (calls_at_begin, calls) = (area.calls_at_begin.get(), area.budget.calls());
+    // If another one follows at once, it begins with these.
+    let calls = area.budget.calls();
+    let calls_at_begin = area.calls_at_begin.replace(calls);
     let head = BurstHead {
         generation: burst.generation,
         period_ns: area.burst_period_ns.get(),

@@ -30,7 +30,7 @@ pub static ALWAYS_FROM_BYTES: AtomicU64 = AtomicU64::new(MOST_COUNTED_BYTES);
 /// The budget where nothing is drawn: after so many bytes a thread looks again, because memlens may have come back.
 pub const ENDLESS: i64 = 1 << 20;
 
-/// Blocks from this size on are watched in any case, whatever the segment says: [`Budget`] has no room for them.
+/// Blocks from this size on are watched if any are: [`Budget`] has no room for them.
 pub const MOST_COUNTED_BYTES: u64 = 1 << 40;
 
 /// The low bits of a budget, which count calls.
@@ -39,8 +39,8 @@ pub const CALL_BITS: u32 = 22;
 const MOST_LEFT: i64 = (1 << (63 - CALL_BITS)) - 1;
 
 /// What a thread may allocate until the next drawn byte, in bytes, and how often it has allocated: in one word, so that the entry
-/// points do both with one subtraction, of the size times 2^[`CALL_BITS`], less 1. Calls are moved from it at each tick, before there are too
-/// many for its bits.
+/// points do both with one subtraction, of the size times 2^[`CALL_BITS`], less 1. Calls are moved from it at each tick and where something is drawn; if there
+/// are too many for its bits meanwhile, as many are not counted, and a byte is left more.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Budget {

@@ -358,7 +358,6 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
         forget(sender);
         return;
     }
-    area.budget.move_calls();
     let cpu_ns = clock_ns(THREAD_CPU_CLOCK as i32);
     let left_ns = area.burst_due_ns.get().saturating_sub(cpu_ns);
     // SAFETY: the kernel's argument.
@@ -369,7 +368,12 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
     let in_call = is_call || bursts::are_wanted() && unsafe { memlens_burst::is_waiting(ip) };
     // What the agent does for the program is like what the kernel does for it.
     let (start, end) = arch::own_image();
-    let in_call = in_call || asked_clock || (start..end).contains(&(ip as usize));
+    let is_own = (start..end).contains(&(ip as usize));
+    if !is_own {
+        // Nobody is about to change it.
+        area.budget.move_calls();
+    }
+    let in_call = in_call || asked_clock || is_own;
     let is_early = bursts::are_apart() && left_ns > 0;
     let begins_early = is_early && !in_call && bursts::begin_early(ip, left_ns, cpu_ns);
     let is_prompt = signal == prompts::SIGNAL as c_int;

@@ -418,7 +418,8 @@ pub struct BurstHead {
     pub loop_cycles: u64,
     /// How many of the pieces that tell the speed are slow for page faults that most did not have.
     pub slow_faults: u64,
-    /// How often the thread allocated since the end of its burst before, but for blocks that are watched for their size alone …
+    /// How often the thread allocated since the end of the last burst that was reported of it, but for blocks that are watched for their size
+    /// alone …
     pub allocations_before: u64,
     /// … and in this one, with what was counted behind it.
     pub allocations: u64,

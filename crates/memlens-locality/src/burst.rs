@@ -30,7 +30,7 @@ pub struct Reference {
 pub struct Burst<'a> {
     /// The thread, by any number.
     pub thread: u32,
-    /// When it began, in ticks of a clock that all threads share (processor cycles for [`crate::Umi`]).
+    /// When it began, by a clock that all threads share: that of [`crate::UmiConfig::flush_after`]. Only [`crate::Umi`] asks.
     pub start: u64,
     /// How much of the run it stands for, in whatever unit the caller likes, the same for all bursts: each of its
     /// references counts `weight / references.len()`. With the number of references that passed since the

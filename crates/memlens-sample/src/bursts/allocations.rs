@@ -95,8 +95,8 @@ pub struct Allocations {
 
 impl Allocations {
     /// A thread has called so often between bursts.
-    pub fn between(&mut self, calls: u64) {
-        self.native += calls as f64;
+    pub fn between(&mut self, calls: f64) {
+        self.native += calls;
     }
 
     /// A burst of which all is known.
@@ -111,8 +111,8 @@ impl Allocations {
         let factor = self.correction(std::iter::empty()).allocating;
         (factor.ln().abs() > LITTLE).then(|| {
             format!(
-                "Between bursts the program allocated {:.2} times as often as accesses and times say: {factor:.2} times as many \
-                 accesses are counted of what allocates.",
+                "Between bursts the program allocated {:.2} times as often as accesses and times say: by the end of the run {factor:.2} \
+                 times as many accesses were counted of what allocates.",
                 self.native / self.known.calls
             )
         })
@@ -144,7 +144,7 @@ mod tests {
         let mut counts = Allocations::default();
         for _ in 0..bursts {
             counts.add(Share { unseen: 1e6, rate: RATE });
-            counts.between((times * 1e3) as u64);
+            counts.between(times * 1e3);
         }
         counts
     }
@@ -171,14 +171,14 @@ mod tests {
         assert_eq!(factor(&Allocations::default(), RATE), 1.0);
         let mut without = Allocations::default();
         (0..20).for_each(|_| without.add(Share { unseen: 1e6, rate: 0.0 }));
-        without.between(100);
+        without.between(100.0);
         assert_eq!(factor(&without, 0.0), 1.0);
     }
 
     #[test]
     fn those_that_wait_count_too() {
         let mut counts = counts(7, 1.3);
-        counts.between(1300);
+        counts.between(1300.0);
         let correction = counts.correction(std::iter::once(Share { unseen: 1e6, rate: RATE }));
         assert!((correction.of(Share { unseen: 5.0, rate: RATE }) - 1.3).abs() < 1e-9);
     }

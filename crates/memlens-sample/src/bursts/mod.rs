@@ -85,10 +85,12 @@ pub enum BurstModel {
 }
 
 /// Tells how much a burst stands for, which others may have taken lines from. They are near in time, so that it cannot wait for long.
-fn feed_sharing(sharing: &mut Option<Sharing>, weights: &Weights, burst: &Waiting, weight: f64) {
+/// `factor`: see [`Waiting::with`].
+fn feed_sharing(sharing: &mut Option<Sharing>, weights: &Weights, burst: &Waiting, factor: f64) {
     if let Some(sharing) = sharing {
+        let (timing, weight) = burst.with(factor);
         let an_access = weight / burst.references.len() as f64;
-        sharing.feed(burst.timing, &burst.references, weights.cycles_a_ns(), an_access);
+        sharing.feed(timing, &burst.references, weights.cycles_a_ns(), an_access);
     }
 }
 
@@ -286,9 +288,7 @@ impl Bursts {
         self.data.has_objects(surroundings.pid, &met.extents);
         self.locality.has_data(self.data.most_bytes());
         self.counts.took(head, words.len() as u64);
-        self.waiting.allocated(head.allocations_before);
         if self.references.is_empty() {
-            self.waiting.allocated(head.allocations);
             self.counts.cost_ns += head.cost_ns(words.len() as u64);
             return;
         }
@@ -318,6 +318,7 @@ impl Bursts {
             running: self.running.part(number, time_ns),
         };
         if let Some(sharing) = &mut self.sharing {
+            let timing = Timing { access_ns: timing.access_ns / correction, ..timing };
             sharing.saw(timing, &self.references, self.weights.cycles_a_ns());
         }
         let waiting = Waiting {
@@ -325,6 +326,7 @@ impl Bursts {
             speed: weight.speed,
             weight: content.accesses + weight.counted,
             counted: weight.counted,
+            allocations_before: head.allocations_before as f64,
             allocations: head.allocations as f64,
             is_cut: End::of(head.end).is_some_and(End::is_at_code),
             references: std::mem::take(&mut self.references),
@@ -333,8 +335,8 @@ impl Bursts {
             ..Waiting::default()
         };
         let Self { waiting: all, sharing, weights, .. } = self;
-        let known = all.add(waiting, head.own_ns, head.period_ns as f64, |before, weight| {
-            feed_sharing(sharing, weights, before, weight);
+        let known = all.add(waiting, head.own_ns, head.period_ns as f64, |before, factor| {
+            feed_sharing(sharing, weights, before, factor);
         });
         for waiting in known {
             self.feed(&waiting);
@@ -531,7 +533,8 @@ impl Bursts {
         tracing::debug!(?timing, weight, unseen_before, waiting.time_ns, waiting.taken_ns, "stands for");
         self.counts.learned += u64::from(waiting.speed == Speed::Learned);
         if !waiting.has_next {
-            feed_sharing(&mut self.sharing, &self.weights, waiting, weight);
+            // It has been corrected.
+            feed_sharing(&mut self.sharing, &self.weights, waiting, 1.0);
         }
         let burst = Burst {
             thread: timing.thread,

@@ -49,13 +49,17 @@ pub struct Waiting {
     pub speed: Speed,
     /// Accesses for which it stands so far.
     pub weight: f64,
-    /// Accesses since the burst before.
+    /// Accesses since the burst before …
     pub unseen_before: f64,
+    /// … and those of them that were counted.
+    pub counted_before: f64,
     /// Whether the thread was in code of neither since then, if there were looks.
     pub was_elsewhere: Option<bool>,
     /// Accesses that were only counted behind it.
     pub counted: f64,
-    /// Calls of allocation functions in it and behind it, as far as that was counted.
+    /// Calls of allocation functions since the burst before …
+    pub allocations_before: f64,
+    /// … and in it and behind it, as far as that was counted.
     pub allocations: f64,
     /// Whether code ended it that bursts leave alone.
     pub is_cut: bool,
@@ -94,18 +98,17 @@ impl Waiting {
         Share { unseen: (self.weight - own).max(0.0), rate: self.allocations / own.max(1.0) }
     }
 
-    /// For how many accesses it stands with that.
-    fn corrected_weight(&self, correction: Correction) -> f64 {
-        let share = self.share();
-        self.weight + (correction.of(share) - 1.0) * share.unseen
+    /// When it was and how fast, and for how many accesses it stands, if there were so many times as many in its time.
+    pub fn with(&self, factor: f64) -> (Timing, f64) {
+        let timing = Timing { access_ns: self.timing.access_ns / factor, ..self.timing };
+        (timing, self.weight + (factor - 1.0) * self.share().unseen)
     }
 
     /// Lets it stand for more accesses in its time, or fewer.
     fn correct(&mut self, correction: Correction) {
         let factor = correction.of(self.share());
-        self.weight = self.corrected_weight(correction);
-        self.unseen_before *= factor;
-        self.timing.access_ns /= factor;
+        (self.timing, self.weight) = self.with(factor);
+        self.unseen_before = self.counted_before + (self.unseen_before - self.counted_before) * factor;
     }
 
     /// Takes away the time for which the next burst shall stand instead.
@@ -254,6 +257,8 @@ pub struct WaitingBursts {
     glances: Glances,
     known: KnownCode,
     allocations: Allocations,
+    /// By thread, what was behind its last burst when all were taken: how often was allocated there its next one tells.
+    behind: FxHashMap<u32, Share>,
     /// Processor time in system calls, in ns, but for these looks.
     calls_ns: f64,
     /// Processor time of threads, of which no more is expected, in code that no burst had, in ns.
@@ -263,7 +268,7 @@ pub struct WaitingBursts {
 impl WaitingBursts {
     /// A thread's next burst, which took `own_ns`, `period_ns` of processor time behind its burst or look before. It and the burst before
     /// stand for accesses as fast as their own in the time between them. `each` gets the burst before, of which nearly everything is known now,
-    /// and for how many accesses it stands as far as that is known.
+    /// and what there were more accesses in its time than it says ([`Waiting::with`]).
     /// Given back are those that have waited for long enough, in the order of time.
     pub fn add(
         &mut self,
@@ -293,12 +298,21 @@ impl WaitingBursts {
             let before = &mut self.bursts[at];
             before.learn_from(&burst, true);
             before.behind_ns = times.before;
+            burst.counted_before = before.counted;
             burst.unseen_before += before.counted + before.stand_for(times.before);
             self.lent.entry(thread).or_default().give_back(before);
             burst.stand_for(before.pass_on());
             before.has_next = true;
+        }
+        self.allocations.between(burst.allocations_before);
+        if let Some(behind) = self.behind.remove(&thread) {
+            self.allocations.add(behind);
+        }
+        if let Some(at) = at {
+            let correction =
+                self.allocations.correction(self.bursts.iter().chain([&burst]).map(Waiting::share));
             let before = &self.bursts[at];
-            each(before, before.corrected_weight(self.correction()));
+            each(before, correction.of(before.share()));
         }
         self.references += burst.references.len();
         self.bursts.push_back(burst);
@@ -414,11 +428,6 @@ impl WaitingBursts {
         gone
     }
 
-    /// A thread has allocated so often between bursts.
-    pub fn allocated(&mut self, calls: u64) {
-        self.allocations.between(calls);
-    }
-
     /// What a reader has to know of that.
     pub fn allocations_note(&self) -> Option<String> {
         self.allocations.note()
@@ -488,22 +497,26 @@ impl WaitingBursts {
     /// All bursts of a process, or of all. The last one of each thread stands for what came behind it, too.
     pub fn take_all(&mut self, pid: Option<u32>) -> Vec<Waiting> {
         let is_meant = |process: u32| pid.is_none_or(|pid| process == pid);
-        // What was allocated behind the last bursts nobody has told.
-        let correction = self.correction();
         let (mut taken, left): (Vec<Waiting>, Vec<Waiting>) =
             self.bursts.drain(..).partition(|burst| is_meant(burst.timing.process));
         self.bursts = left.into();
+        for burst in taken.iter_mut().filter(|burst| !burst.has_next) {
+            self.unmet_ns += self.lent.remove(&burst.timing.thread).unwrap_or_default().end(burst);
+        }
+        // How often was allocated behind the last bursts nobody has told.
         taken.iter().for_each(|burst| self.allocations.add(burst.share()));
+        let correction = self.correction();
         for (thread, (_, looks)) in self.looks.extract_if(|_, (process, _)| is_meant(*process)) {
             let before = taken.iter_mut().rfind(|waiting| waiting.timing.thread == thread);
             let times = divide(&Around::nothing(before.as_deref(), &self.known), &looks, 0.0, 0.0);
             self.calls_ns += times.calls;
             if let Some(before) = before {
+                let Share { unseen, rate } = before.share();
                 before.stand_for(times.before);
+                if pid.is_none() {
+                    self.behind.insert(thread, Share { unseen: before.share().unseen - unseen, rate });
+                }
             }
-        }
-        for burst in taken.iter_mut().filter(|burst| !burst.has_next) {
-            self.unmet_ns += self.lent.remove(&burst.timing.thread).unwrap_or_default().end(burst);
         }
         taken.iter_mut().for_each(|burst| burst.correct(correction));
         self.references = self.bursts.iter().map(|burst| burst.references.len()).sum();
@@ -542,7 +555,7 @@ mod tests {
         bursts.add(slow(), 0, 1000.0, |_, _| panic!("there was none before"));
         assert_eq!((weights(&bursts), bursts.bursts[0].unseen_before), (vec![120.0], 20.0));
         let mut told = None;
-        bursts.add(fast(), 0, 10_000.0, |_, weight| told = Some(weight));
+        bursts.add(fast(), 0, 10_000.0, |before, factor| told = Some(before.with(factor).1));
         assert_eq!((weights(&bursts), told), (vec![220.0, 10_200.0], Some(220.0)));
         assert_eq!(bursts.bursts[1].unseen_before, 30.0 + 100.0 + 10_000.0);
         assert_eq!(bursts.calls_ns(), 0.0);
@@ -553,8 +566,7 @@ mod tests {
         let mut bursts = WaitingBursts::default();
         for _ in 0..10 {
             // One in the 30 accesses that it counted; 200 more were there in the time before it.
-            add(&mut bursts, Waiting { allocations: 1.0, ..slow() }, 10_000.0);
-            bursts.allocated(12);
+            add(&mut bursts, Waiting { allocations: 1.0, allocations_before: 12.0, ..slow() }, 10_000.0);
         }
         let said: f64 = bursts.bursts.iter().map(|burst| burst.share().unseen / 30.0).sum();
         let before = weights(&bursts)[1];
