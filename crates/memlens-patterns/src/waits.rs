@@ -4,7 +4,7 @@ use memlens_overlap::{
     CoreLimits, HeldToTime, LineRates, Operand, Place, Schedulers, Served, Service, Source, Waits, Windows,
     waits,
 };
-use memlens_profile::{Cell, CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, Profile};
+use memlens_profile::{Cell, CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, NO_STALLS, Profile};
 use memlens_symbols::Module;
 use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
@@ -215,11 +215,10 @@ impl StallParts {
             profile.run.measured_cycles = measured.map(|(cycles, _)| cycles.round() as u64);
             profile.run.modelled_stall_cycles = measured.map(|it| modelled(it).round() as u64);
         } else if all.accesses() > 0 {
-            profile.attribution.notes.push(
+            profile.attribution.notes.push(format!(
                 "How much of the wait other work hides is not known: what waits is code in no file (JIT), or was met too \
-                 seldom. There are no stalls, and rows are ranked by the wait."
-                    .to_owned(),
-            );
+                 seldom. {NO_STALLS}"
+            ));
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Batch {
     unclear_sharing: Vec<u32>,
     /// Whether threads took short turns.
     took_turns: bool,
+    /// Whether some of its accesses count: then what it writes back does.
+    pub is_collected: bool,
 }
 
 /// What the model found for one access.
@@ -109,6 +111,7 @@ impl Batch {
             offered: 0,
             false_sharing: Vec::new(),
             unclear_sharing: Vec::new(),
+            is_collected: true,
             took_turns: false,
         }
     }

@@ -132,6 +132,8 @@ pub struct Process {
     unmet: Vec<UnmetName>,
     switch_pcs: FxHashMap<u64, Switch>,
     collecting: bool,
+    /// Whether there was something to collect since the last batch began.
+    has_collected: bool,
     /// Thread to whom the batch's last accesses belong.
     current: usize,
     /// Where threads run.
@@ -190,6 +192,7 @@ impl Process {
             switches,
             switch_pcs: FxHashMap::default(),
             collecting: options.collect_at_start,
+            has_collected: options.collect_at_start,
             current: usize::MAX,
             takes_turns: false,
             generation: 0,
@@ -242,6 +245,12 @@ impl Process {
         self.threads.iter().flatten().map(|thread| &**thread)
     }
 
+    /// Whether accesses count from now on.
+    pub(crate) fn set_collecting(&mut self, on: bool) {
+        self.collecting = on;
+        self.has_collected |= on;
+    }
+
     /// Hands the batch to the model and books what has come back. `in_hand` is the thread taken out.
     fn run_batch(&mut self, in_hand: Option<&mut Thread>) {
         if self.batch.is_empty() {
@@ -251,7 +260,8 @@ impl Process {
         if self.current != usize::MAX {
             next.begin(self.current, self.cores.of(self.current));
         }
-        let batch = std::mem::replace(&mut self.batch, next);
+        let mut batch = std::mem::replace(&mut self.batch, next);
+        batch.is_collected = std::mem::replace(&mut self.has_collected, self.collecting);
         if let Some(done) = self.simulator.submit(batch) {
             self.book(done, in_hand);
         }
@@ -282,7 +292,8 @@ impl Process {
         let stack = in_hand.as_deref().map(|thread| &thread.stack);
         let nobody = ShadowStack::new(0, 0..0);
         let stacks = Stacks::new(stack.unwrap_or(&nobody), &self.threads);
-        for &line in done.dram_writes() {
+        let written = if done.is_collected { done.dram_writes() } else { &[] };
+        for &line in written {
             // Who owns the line now: an object that ended since it was written loses the write-back to
             // what took its place.
             let owner = self.space.owner(line, stacks).get();
@@ -606,9 +617,9 @@ impl Process {
         thread.instructions += u64::from(block.instructions);
         match block.switch {
             Switch::None => {}
-            Switch::Start => self.collecting = true,
-            Switch::Stop => self.collecting = false,
-            Switch::Toggle => self.collecting = !self.collecting,
+            Switch::Start => self.set_collecting(true),
+            Switch::Stop => self.set_collecting(false),
+            Switch::Toggle => self.set_collecting(!self.collecting),
         }
         if self.blocks.fetch_rule().is_some() {
             self.fetch_block(thread, id);

@@ -141,6 +141,8 @@ pub struct Merger {
 
 /// How the note begins that says of how many profiles one is.
 pub const MERGED_FROM: &str = "merged from";
+/// How the note ends that a profile has no stalls, where their model knows too little.
+pub const NO_STALLS: &str = "There are no stalls, and rows are ranked by the wait.";
 
 /// Of all stall cycles, the part whose core's time may be unknown, as that of short processes is.
 const MOST_WITHOUT_CORE: f64 = 0.02;
@@ -233,6 +235,19 @@ impl Merger {
                 100.0 * unknown
             );
             append_new(&mut self.merged.run.notes, &[note]);
+        }
+        if self.merged.has_stalls() {
+            // Others of the processes do.
+            let notes = &mut self.merged.attribution.notes;
+            let before = notes.len();
+            notes.retain(|note| !note.ends_with(NO_STALLS));
+            if notes.len() < before {
+                notes.push(
+                    "Of some processes it is not known how much of the wait other work hides: they have no stalls. memlens report \
+                     --process N shows each by itself."
+                        .to_owned(),
+                );
+            }
         }
         if self.are_apart {
             self.keep_common_notes();

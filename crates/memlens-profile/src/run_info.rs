@@ -75,6 +75,9 @@ impl RunInfo {
         self.has_translation_stalls = made.has_translation_stalls;
     }
 
+    /// In mode `burst`: if bursts tell less than as many that stand for equal parts of the run, even what comes first may be chance.
+    pub const RELIABLE_BURSTS: f64 = 5.0;
+
     /// In mode `burst`: as how many bursts that stand for equal parts of the run those tell that there are, where that is
     /// so few that a phase of a tenth of the run may be missing.
     pub fn too_few_bursts(&self) -> Option<f64> {

@@ -316,6 +316,10 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>) -> About {
     let mut size_pieces = vec![plural(row.blocks.unwrap_or(0), "block")];
     size_pieces.extend(row.bytes.map(|bytes| format!("{} requested", size(bytes))));
     size_pieces.extend(row.max_live_bytes.map(|bytes| format!("at most {} live at a time", size(bytes))));
+    let is_drawn = profile.run.estimated || profile.run.sampling.is_some();
+    if is_drawn && objects.objects().any(|object| object.kind == ObjectKind::Heap) {
+        size_pieces.push("as estimated from the blocks that were watched".to_owned());
+    }
     facts.push(("size", size_pieces));
     let is_memory = objects
         .objects()

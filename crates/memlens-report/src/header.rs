@@ -365,9 +365,10 @@ fn delinquent_pieces(profile: &Profile) -> Vec<String> {
         _ if (misses as f64) < WORTH * totals.loads as f64 => Vec::new(),
         0 => Vec::new(),
         few => vec![format!(
-            "{} of {} make {} % of the last-level load misses",
+            "{} of {} {} {} % of the last-level load misses",
             plural(few as u64, "load"),
             count(of as u64),
+            if few == 1 { "makes" } else { "make" },
             percent_of_share(covered)
         )],
     }

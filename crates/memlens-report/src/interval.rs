@@ -1,7 +1,7 @@
 //! How certain is what was estimated from samples and bursts: shares, and how often a level misses.
 
 use memlens_locality::CostSpread;
-use memlens_profile::{Object, Profile};
+use memlens_profile::{Object, Profile, RunInfo};
 use memlens_types::Counts;
 use statrs::distribution::{Beta, ContinuousCDF, StudentsT};
 
@@ -82,9 +82,10 @@ impl MissedLevel {
 }
 
 /// The ranges in which the true parts of the accesses that miss are nine times of ten, 0 to 1, by level. Empty unless the profile is of
-/// bursts, with all levels estimated from them.
+/// bursts, with all levels estimated from them, and enough of these ([`RunInfo::RELIABLE_BURSTS`]): the ranges were not fitted with profiles
+/// that lack whole phases.
 pub(crate) fn of_misses(profile: &Profile, totals: &Known) -> Vec<(MissedLevel, (f64, f64))> {
-    let is_of_bursts = profile.run.effective_bursts.is_some();
+    let is_of_bursts = profile.run.effective_bursts.is_some_and(|bursts| bursts >= RunInfo::RELIABLE_BURSTS);
     let accesses = totals.accesses().filter(|&accesses| is_of_bursts && accesses > 0);
     let (Some(accesses), Some(l1)) = (accesses, totals.l1_misses()) else { return Vec::new() };
     let part = |count: u64| count as f64 / accesses as f64;

@@ -225,7 +225,10 @@ pub fn noise(latency: &LatencyTable) -> Option<String> {
         latency.spread > most && !varies.contains(name)
     });
     let mut texts: Vec<String> = too_much
-        .map(|(name, latency)| format!("the {name} varies by {:.0} %", latency.spread * 100.0))
+        .map(|(name, latency)| {
+            let article = if name.starts_with("another") { "" } else { "the " };
+            format!("{article}{name} varies by {:.0} %", latency.spread * 100.0)
+        })
         .collect();
     let (llc, dram) = (latency.llc.cycles, latency.dram.cycles);
     if llc > MOST_OF_MEMORYS * dram {

@@ -127,7 +127,7 @@ impl Process {
         let Some(request) = arguments.first_chunk::<6>().and_then(requests::Action::of) else { return };
         let instructions = self.instructions() + thread.instructions;
         match request {
-            requests::Action::Collect(on) => self.collecting = on.unwrap_or(!self.collecting),
+            requests::Action::Collect(on) => self.set_collecting(on.unwrap_or(!self.collecting)),
             requests::Action::Zero => {
                 self.run_batch(Some(thread));
                 while let Some(done) = self.simulator.next_finished() {

@@ -82,6 +82,7 @@ impl ForkedProcess {
         process.unmet = self.unmet;
         process.switch_pcs = self.switch_pcs;
         process.collecting = self.collecting;
+        process.has_collected = self.collecting;
         process.generation = process.space.generation();
         // The first thread's stack is known.
         process.first_thread_seen = true;

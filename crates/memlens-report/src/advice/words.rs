@@ -133,8 +133,8 @@ pub(super) fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             percent(*walks_saved)
         ),
         Remedy::Layout { stride_bytes, used_bytes, .. } => format!(
-            "{} of {accesses} accesses miss the first level, {} the TLB; each is {}{stride_bytes} bytes from the last and \
-             uses {used_bytes} of a line's {} bytes",
+            "{} of {accesses} accesses miss the first level, {} the TLB; each is {}{stride_bytes} bytes from the last; for \
+             each line of {} bytes that is brought in, {used_bytes} are accessed around there",
             part(counts.l1_misses()),
             part(counts.dtlb_misses),
             mostly(),

@@ -2,6 +2,7 @@
 
 use memlens_events::agent::BurstHead;
 use memlens_events::burst::End;
+use memlens_profile::RunInfo;
 
 use super::weights::{Content, Speed, Weight};
 
@@ -80,13 +81,11 @@ impl BurstCounts {
 
     /// What to know where a few bursts stand for most of the run. `effective`: how many alike would tell as much, which is few.
     pub fn unequal_note(&self, effective: f64) -> Option<String> {
-        /// Of fewer even what comes first may be chance.
-        const RELIABLE: f64 = 5.0;
         (effective < 0.5 * self.bursts as f64).then(|| {
             format!(
                 "{}{} stand for very different parts of the run: they tell as much as {:.0} of equal parts, and phases may be missing. Another \
                  run, on a quieter machine or with more --overhead, says more.",
-                if effective < RELIABLE { "Not to be relied on: " } else { "" },
+                if effective < RunInfo::RELIABLE_BURSTS { "Not to be relied on: " } else { "" },
                 counted(self.bursts, "burst"),
                 effective.max(1.0)
             )

@@ -29,6 +29,9 @@ failure."
 pub struct DoctorArgs {
     /// A program to look at as well: can it be recorded, will its data have names?
     pub program: Option<OsString>,
+    /// Its arguments, which make no difference
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub args: Vec<OsString>,
 }
 
 /// Looks and reports.

@@ -54,6 +54,38 @@ fn signals_are_the_programs() {
     }
 }
 
+/// 32 MiB are written four times; the E5504 of the description has 4 MiB of last level.
+#[test]
+fn what_is_written_back_counts_while_accesses_do() {
+    let source = "#include <stdlib.h>\n__attribute__((noipa)) static void fill(long *at, long n)\n\
+                  { for (long i = 0; i < n; i++) at[i] = i; }\n\
+                  __attribute__((noipa)) static void once(long *at, long n) { fill(at, n); }\n\
+                  int main(void) { long n = 1 << 22, *at = malloc(n * 8); fill(at, n); fill(at, n); once(at, n);\n\
+                  fill(at, n); return at[5] - 5; }";
+    let folder = folder();
+    let program = compiled(folder.path(), "fills", source, &["-O1"]);
+    let written = |options: &[&str]| {
+        let mut words = vec!["record", "--mode", "exact", "--machine", "e5504", "--quiet", "--force"];
+        words.extend(options);
+        words.extend(["--out", "p", "--", program.to_str().expect("a name")]);
+        let output = call(folder.path(), &words);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let report = succeeding(folder.path(), &["report", "p", "--format", "json"]);
+        let report: Value = serde_json::from_str(&report).expect("valid JSON");
+        report["totals"]["dram_writes"].as_u64().expect("modelled")
+    };
+    const FILL: u64 = (32 << 20) / 64;
+    let (all, never, once) = (
+        written(&[]),
+        written(&["--start-on", "nobody"]),
+        written(&["--start-on", "once", "--stop-on", "main"]),
+    );
+    assert!((3 * FILL..5 * FILL).contains(&all), "{all}");
+    assert_eq!(never, 0);
+    // Collection goes on to the end.
+    assert!((FILL..5 * FILL / 2).contains(&once), "{once} of {all}");
+}
+
 #[test]
 fn standard_input_reaches_the_program() {
     use std::io::Write;
