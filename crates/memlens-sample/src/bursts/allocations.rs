@@ -6,8 +6,8 @@
 //! stand for a million accesses, and there were 1300 calls between them, it were rather 1.3 million.
 //!
 //! How far that is believed depends on how unlike the bursts are: few of them may have met a phase that allocates. It is said of bursts in which
-//! something was allocated, and of the others as far as these are rare. (On a Zen 4, five or six runs each, totals of perl were 1.03 to 1.37
-//! times the true ones without it, of a program that allocates small blocks 0.86 to 1.08; with it they are 0.98 to 1.02 and 0.99 to 1.02.)
+//! something was allocated, and of the others as far as these are rare. (On a Zen 4 totals of perl were 1.03 to 1.37 times
+//! the true ones in six runs without it, and are 0.90 to 1.08 in twelve with it.)
 
 /// How far off the time of an access typically is, as a logarithm: the spread of estimated over exact accesses of the programs that
 /// `counting_cost.rs` was made by, on processors that others use, too.
