@@ -129,8 +129,9 @@ pub fn apply(calibration: &Calibration, is_brief: bool, machine: &mut MachineDes
     if let Some(stlb) = latency.stlb.filter(|stlb| stlb.cycles >= 1.0) {
         machine.stlb_latency_cycles = cycles(stlb);
     }
-    // The same of walks, of which none is known otherwise.
-    machine.walk_access_cycles = latency.walk.filter(|walk| walk.cycles >= 1.0).map_or(0, cycles);
+    if let Some(walk) = latency.walk.filter(|walk| walk.cycles >= 1.0) {
+        machine.walk_access_cycles = cycles(walk);
+    }
     machine.walker.tiers = walk_tiers(latency);
     if let (Some(core), Some(lines)) = (&mut machine.core, &calibration.lines) {
         let or = |measured: Option<Latency>, known: u32| measured.map_or(known, cycles);
