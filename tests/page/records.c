@@ -1,4 +1,5 @@
-/* Structures of which a loop uses two fields, an index that leads to them, and two blocks that one line allocates for two callers. */
+/* Structures of which a loop uses two fields, four times or as often as the second argument says, an index that leads to them,
+ * and two blocks that one line allocates for two callers. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,7 +22,8 @@ __attribute__((noinline)) static double sum_of_twins(int length) {
     return sum;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    int rounds = argc > 2 ? atoi(argv[2]) : 4;
     struct record *records = calloc(RECORDS, sizeof *records);
     unsigned *order = malloc(RECORDS * sizeof *order);
     double sum = 0;
@@ -30,7 +32,7 @@ int main(void) {
         records[i].count = i & 3;
         order[i] = (i * 40503u) % RECORDS;
     }
-    for (int round = 0; round < 4; round++)
+    for (int round = 0; round < rounds; round++)
         for (unsigned i = 0; i < RECORDS; i++)
             sum += records[order[i]].price * (double)records[order[i]].count;
     sum += sum_of_twins(300000);
