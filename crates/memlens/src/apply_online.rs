@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::apply::{ApplyArgs, ApplyFormat};
 use crate::apply_measured::percent;
-use crate::apply_prefetch::{DISTANCES, choice_document, loads_table, nothing_to_do};
+use crate::apply_prefetch::{DISTANCES, IN_SOURCE, choice_document, loads_table, nothing_to_do};
 use crate::cli::{Cli, Command};
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
@@ -208,10 +208,10 @@ fn sentences(found: &Found) -> Vec<String> {
             trying.own_cost * 100.0
         ),
         Some(estimate) if estimate.coverage >= 0.95 && estimate.low > 0.0 => {
-            format!("The process takes longer with them ({change}): the prefetches are withdrawn.")
+            format!("The process takes longer with them ({change}): the prefetches are withdrawn. {IN_SOURCE}")
         }
         Some(estimate) if estimate.coverage >= 0.95 => {
-            format!("No gain that could be told from chance ({change}): the prefetches are withdrawn.")
+            format!("No gain that could be told from chance ({change}): the prefetches are withdrawn. {IN_SOURCE}")
         }
         _ if trying.own_cost >= 1.0 => "These loops do so little in an iteration that counting it costs more: no gain can be told from that, and \
               the prefetches are withdrawn."

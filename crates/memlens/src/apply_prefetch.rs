@@ -24,6 +24,9 @@ const ROUNDS: usize = 3;
 const MAX_LEFT_OUT: usize = 6;
 /// A group without which the program is faster by more is left out.
 const LEAST_GAIN: f64 = 0.01;
+/// What no gain here does not say.
+pub const IN_SOURCE: &str =
+    "In the source a prefetch costs less than the jumps that put one here, and may gain all the same.";
 
 /// All that was found out.
 struct Found {
@@ -263,10 +266,12 @@ fn sentences(found: &Found) -> Vec<String> {
             let percents = change.as_ref().map_or_else(String::new, percent);
             match change.is_some_and(|estimate| estimate.low > 0.0) {
                 true => {
-                    format!("The program takes longer with them ({percents}): the prefetches are withdrawn.")
+                    format!(
+                        "The program takes longer with them ({percents}): the prefetches are withdrawn. {IN_SOURCE}"
+                    )
                 }
                 false => format!(
-                    "No gain that could be told from chance ({percents}): the prefetches are withdrawn."
+                    "No gain that could be told from chance ({percents}): the prefetches are withdrawn. {IN_SOURCE}"
                 ),
             }
         }

@@ -67,6 +67,15 @@ pub fn known() -> Option<Calibration> {
     }
 }
 
+/// Why what was measured is not believed, if that is so.
+pub fn doubt() -> Option<String> {
+    let calibration = Calibration::read(&brief_path()?).ok()?;
+    let latency = &calibration.latency;
+    let is_doubted = calibration.is_of_this_processor() && !is_quiet(latency);
+    let last_level = || format!("the last level varies by {:.0} %", 100.0 * latency.llc.spread);
+    is_doubted.then(|| noise(latency).unwrap_or_else(last_level))
+}
+
 /// What is in the file.
 #[derive(Debug)]
 enum Kept {

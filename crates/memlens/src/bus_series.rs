@@ -19,6 +19,8 @@ use crate::streams;
 const SECONDS: &str = "seconds";
 const SPEED_UP: &str = "speed-up";
 const REDUCED_SPEED_UP: &str = "reduced speed-up";
+/// Most walks find their entries in a cache.
+const TLB_MISSES: &str = "TLB misses seen";
 
 /// Arguments of `memlens series`.
 #[derive(Args, Debug)]
@@ -39,7 +41,8 @@ pub struct SeriesArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub top: usize,
 
-    /// Threads of each run: shows the reduced speed-up, too, which is 1 where N times the threads are N times as fast
+    /// Threads of each run: shows the reduced speed-up, too (threads over speed-up), which is 1 where N times the threads are N times as
+    /// fast, and more where they are slower than that
     #[arg(long, value_name = "N,N…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub threads: Vec<u32>,
 
@@ -85,7 +88,7 @@ type Measure = (&'static str, fn(&ObjectRow) -> f64);
 const MEASURES: [Measure; 3] = [
     ("lines", |row| (row.counts.reads + row.counts.writes) as f64),
     ("walk reads", |row| row.counts.walk_reads()),
-    ("TLB misses", |row| row.counts.tlb_misses),
+    (TLB_MISSES, |row| row.counts.tlb_misses),
 ];
 
 /// A row of the series: what, of which object, and its values run by run.
@@ -129,7 +132,7 @@ fn rows(runs: &[Analysis], threads: &[u32], top: usize) -> Vec<Row> {
         whole("lines", |run| run.totals.records as f64),
         whole("bytes/s", |run| run.bandwidth().unwrap_or(0.0)),
         whole("walk reads", |run| run.totals.walk_reads.iter().sum::<u64>() as f64),
-        whole("TLB misses", |run| run.totals.leaf_reads.iter().sum::<u64>() as f64),
+        whole(TLB_MISSES, |run| run.totals.leaf_reads.iter().sum::<u64>() as f64),
     ];
     let after_seconds = speed_ups(&all[0].values, threads);
     all.splice(1..1, after_seconds);

@@ -172,7 +172,9 @@ fn other_programs(parts: &[Part]) -> Option<String> {
         |part: &&Part| !programs_of(part.input).any(|name| programs_of(first.input).any(|own| own == name));
     let names = named(parts.iter().filter(is_other).collect())?;
     let program = first.program()?.to_string_lossy();
-    Some(format!("Of other programs than {program}: {names}. Objects of one name are one."))
+    Some(format!(
+        "Of other programs than {program}: {names}. Their objects are one row where kind, name, type and line are the same."
+    ))
 }
 
 /// What a reader of the whole would not see of its parts.

@@ -54,7 +54,9 @@ impl UnmetName {
         let Self { option, name, has_clones, longer } = self;
         match (has_clones, longer) {
             (false, None) => {
-                format!("{option} {name}: no module that was loaded has a function of that name.")
+                format!(
+                    "{option} {name}: no module that was loaded has a function of that name, or its code is only in its callers (inlined)."
+                )
             }
             (false, Some(longer)) => format!(
                 "{option} {name}: no module that was loaded has a function of that name; did you mean {longer}?"

@@ -124,38 +124,50 @@ fn is_fortran(profile: &Profile, code: CodeIx) -> bool {
     extension.is_some_and(|it| it.len() <= 3 && it.to_ascii_lowercase().starts_with('f'))
 }
 
-/// Other data that the loops of a finding go through in a wasteful order, the costliest first, and what one exchange gains with all of them.
-pub(super) fn in_same_loops(
+/// What else is found of data that the loops of a finding go through in a wasteful order, the costliest first: one exchange is for all of it.
+pub(super) fn in_same_loops<'f>(
     profile: &Profile,
     finding: &Finding,
-    found: &[Finding],
-) -> Option<(String, String)> {
+    found: &'f [Finding],
+) -> Vec<&'f Finding> {
     let places = |finding: &Finding| -> Vec<String> {
         let code = finding.code.iter().filter_map(|code| profile.code.get(code.index()));
         code.filter_map(|code| code_place(profile, code)).collect()
     };
     let is_order = |finding: &Finding| matches!(finding.remedy, Remedy::Layout { against: None, .. });
     if !is_order(finding) {
-        return None;
+        return Vec::new();
     }
     let own = places(finding);
     let shares_loops = |other: &&Finding| {
         is_order(other) && other.row != finding.row && places(other).iter().any(|place| own.contains(place))
     };
-    let others: Vec<&Finding> = found.iter().filter(shares_loops).collect();
-    let mut names: Vec<String> = others.iter().map(|other| name_of(profile, other)).collect();
+    found.iter().filter(shares_loops).collect()
+}
+
+/// What a finding and the others of its loops say together; None: there are no others.
+pub(super) fn together(profile: &Profile, finding: &Finding, others: &[&Finding]) -> Option<String> {
+    let mut names: Vec<String> = others
+        .iter()
+        .map(|other| format!("{} ({} of the wait)", name_of(profile, other), percent(other.gain)))
+        .collect();
     names.dedup();
     // They are about the accesses of different data, so they add up.
     let all = || std::iter::once(finding).chain(others.iter().copied());
     let of_time: Option<f64> = all().map(|one| one.time_gain).sum();
-    let together = match of_time {
+    let gain = match of_time {
         Some(gain) => format!("about {} of the modelled time together", percent(gain.min(1.0))),
         None => format!(
             "at most {} of the wait together",
             percent(all().map(|one| one.gain).sum::<f64>().min(1.0))
         ),
     };
-    (!names.is_empty()).then(|| (names.join(", "), together))
+    (!names.is_empty()).then(|| {
+        format!(
+            "the same loops go through {} by such steps, too: one exchange is for all of them, {gain}",
+            names.join(", ")
+        )
+    })
 }
 
 /// Whether the indices or pointers of a prefetch come by constant steps, without which `memlens apply` knows none ahead.

@@ -4,7 +4,7 @@ use memlens_analysis::{Advice, Finding, LEAST_GAIN, LEAST_TIME_GAIN, Remedy};
 use memlens_profile::{ObjectIx, Profile};
 use serde::Serialize;
 
-use super::remedy::{comes_by_steps, in_same_loops, to_do};
+use super::remedy::{comes_by_steps, in_same_loops, to_do, together};
 use super::words::{at_most, evidence, name, object, percent, title};
 use crate::zero_pages::never_written;
 
@@ -18,7 +18,7 @@ const MOST_HIDDEN: usize = 3;
 pub(crate) struct Told {
     /// Paragraphs in front of the findings.
     pub(crate) before: Vec<String>,
-    /// The findings, the largest gain first.
+    /// The findings, the largest gain first; of those that one exchange of loops is for, the first one with the others' names.
     pub(crate) findings: Vec<ToldFinding>,
     /// Paragraphs behind them.
     pub(crate) after: Vec<String>,
@@ -66,7 +66,15 @@ impl Told {
         if findings.is_empty() {
             told.before.push(all_is_hidden(profile, hidden));
         }
-        told.findings = found.iter().map(|finding| told_finding(profile, finding, found, how)).collect();
+        let mut with_others: Vec<&Finding> = Vec::new();
+        for finding in found {
+            if with_others.iter().any(|told| std::ptr::eq(*told, finding)) {
+                continue;
+            }
+            let others = in_same_loops(profile, finding, found);
+            told.findings.push(told_finding(profile, finding, &others, how));
+            with_others.extend(others);
+        }
         if !findings.is_empty() && !hidden.is_empty() {
             told.after.push(left_out(profile, hidden));
         }
@@ -79,18 +87,14 @@ impl Told {
 fn told_finding(
     profile: &Profile,
     finding: &Finding,
-    found: &[Finding],
+    others: &[&Finding],
     how: &dyn Fn(&Finding) -> Option<String>,
 ) -> ToldFinding {
     let of_time = finding.time_gain.map(|gain| format!(", about {} of the modelled time", percent(gain)));
     let gain =
         format!("{} {} of the wait{}", at_most(finding), percent(finding.gain), of_time.unwrap_or_default());
     let mut lines = evidence(profile, finding);
-    if let Some((others, together)) = in_same_loops(profile, finding, found) {
-        lines.push(format!(
-            "the same loops go through {others} by such steps, too: one exchange is for all of them, {together}"
-        ));
-    }
+    lines.extend(together(profile, finding, others));
     ToldFinding {
         title: title(profile, finding),
         gain,
@@ -191,7 +195,8 @@ fn caveat(profile: &Profile, found: &[Finding]) -> String {
         false => "",
     };
     format!(
-        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{shared}{time}{unexplained}{estimated}{assumed}"
+        "Gains are at most so much of the modelled wait, where each access waits by itself; they do not add up, and what other objects gain by room \
+         in caches and TLBs is not in them.{shared}{time}{unexplained}{estimated}{assumed}"
     )
 }
 

@@ -228,7 +228,15 @@ fn calibration() -> Finding {
     if !path.exists() {
         let latencies = match brief_calibration::known() {
             Some(found) => format!("latencies were measured briefly ({})", cycles(&found)),
-            None => "the first run measures latencies briefly, or they are assumed".to_owned(),
+            None => brief_calibration::doubt().map_or_else(
+                || "the first run measures latencies briefly, or they are assumed".to_owned(),
+                |why| {
+                    format!(
+                        "latencies are assumed: when they were measured briefly the machine was busy ({why}), and a run after ten minutes does \
+                         it again"
+                    )
+                },
+            ),
         };
         let text = format!("there is none; {latencies}; that samples land one on is assumed");
         return Finding::limited(topic, text, advice);
