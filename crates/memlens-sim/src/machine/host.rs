@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// less makes it up, and most page walks of a report would be false.
 const FEWEST_STLB_ENTRIES: u32 = 512;
 /// What an entry that a walk reads is taken to cost in a virtual machine: it lies in memory whose addresses are translated once more (AMD64 APM
-/// volume 2, 15.25.5), whose tables may have left the caches. Walks took 44 cycles on a Zen 3's and 82 to 122 on a Zen 4's, mostly of one entry.
+/// volume 2, 15.25.5), whose tables may have left the caches. Walks took 44 cycles on a Zen 3's and 74 to 122 on a Zen 4's, mostly of one entry.
 const VIRTUAL_WALK_ACCESS_CYCLES: u32 = 60;
 
 /// What a virtual machine has of a last level for each of its processors, in bytes, until it is measured: of 32 MiB, virtual
