@@ -192,8 +192,6 @@ pub unsafe fn begin(context: *mut c_void, segment: Segment, area: &ThreadArea, p
         unsafe { memlens_burst::begin(context, &area.burst, limits, HOOKS, (start as u64, end as u64)) };
     if begun.is_err() {
         control.bursts_not_begun.fetch_add(1, Ordering::Relaxed);
-        // The time is nobody's, and so are the calls.
-        area.calls_at_report.set(area.budget.calls());
         return false;
     }
     area.burst_period_ns.set(area.burst_period_ns.get() + period_ns);
@@ -288,7 +286,6 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         // Nothing ran: the code is not translated, or another thread was dropping old translations.
         control.bursts_not_begun.fetch_add(1, Ordering::Relaxed);
         area.burst_period_ns.set(0);
-        area.calls_at_report.set(area.budget.calls());
         area.burst_borrowed_ns.set(0);
         ticks::set_next(area, 0);
         return false;
@@ -318,8 +315,8 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         words_besides: counted.words_besides,
         loop_cycles: counted.loop_cycles,
         slow_faults: counted.slow_faults,
-        allocations_before: calls_at_begin.wrapping_sub(area.calls_at_report.get()),
-        allocations: calls.wrapping_sub(calls_at_begin),
+        allocations_before: since(calls_at_begin, area.calls_at_report.get()),
+        allocations: since(calls, calls_at_begin),
     };
     let pid = area.pid.get();
     if are_mappings_due(pid, next_number(pid)) {
@@ -350,6 +347,11 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         part => ticks::set_soon(area, part),
     }
     false
+}
+
+/// How many calls more. A thread that has no ticks may have lost some: [`crate::draw::Budget`].
+fn since(calls: u64, before: u64) -> u64 {
+    (calls.wrapping_sub(before) as i64).max(0) as u64
 }
 
 /// Tells the thread's name, if it has another one than was told last: memlens may ask when the thread is gone.

@@ -12,7 +12,7 @@
 //! allows, the agent doubles R at once; memlens halves it again when there is room. A gap keeps the R that it was
 //! drawn with, and the record says which.
 //!
-//! Blocks from [`ALWAYS_FROM_BYTES`] on are watched in any case.
+//! Blocks from [`ALWAYS_FROM_BYTES`] on are watched in any case where some are.
 //!
 //! The others are counted, for what bursts stand for (`memlens-sample/src/bursts/allocations.rs`).
 //!

@@ -242,11 +242,9 @@ impl Merger {
             let before = notes.len();
             notes.retain(|note| !note.ends_with(NO_STALLS));
             if notes.len() < before {
-                notes.push(
-                    "Of some processes it is not known how much of the wait other work hides: they have no stalls. memlens report \
-                     --process N shows each by itself."
-                        .to_owned(),
-                );
+                let note = "Of some processes it is not known how much of the wait other work hides: the stalls are the others'. memlens \
+                            report --process N shows each by itself.";
+                append_new(notes, &[note.to_owned()]);
             }
         }
         if self.are_apart {

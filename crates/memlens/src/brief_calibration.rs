@@ -82,7 +82,7 @@ enum Kept {
     Believed(Box<Calibration>),
     /// The machine was busy a short while ago.
     Doubtful,
-    /// It was busy, or the file is of no use.
+    /// It was busy, then or when walks were measured, or the file is of no use.
     Old,
     None,
 }
@@ -93,11 +93,16 @@ fn read(path: &Path) -> Kept {
     }
     match Calibration::read(path) {
         Ok(calibration) if !calibration.is_of_this_processor() => Kept::Old,
-        Ok(calibration) if is_quiet(&calibration.latency) => Kept::Believed(Box::new(calibration)),
         Ok(calibration) => {
             let measured_at = UNIX_EPOCH.checked_add(Duration::from_secs(calibration.measured_at));
             let age = measured_at.and_then(|at| SystemTime::now().duration_since(at).ok());
-            if age.is_some_and(|age| age < AGAIN_AFTER) { Kept::Doubtful } else { Kept::Old }
+            let is_recent = age.is_some_and(|age| age < AGAIN_AFTER);
+            let is_whole = calibration.latency.walk.is_some();
+            match is_quiet(&calibration.latency) {
+                true if is_whole || is_recent => Kept::Believed(Box::new(calibration)),
+                false if is_recent => Kept::Doubtful,
+                _ => Kept::Old,
+            }
         }
         Err(_) => Kept::Old,
     }
@@ -128,11 +133,15 @@ fn measure(machine: &MachineDescription) -> Option<Calibration> {
     if geometry.available_bytes < LEAST_BYTES {
         return None;
     }
-    let (mut latency, lines) = measure_briefly(&geometry).ok()??;
+    let (latency, lines) = measure_briefly(&geometry).ok()??;
+    Some(Calibration::now(without_unsure(latency), Some(lines), None, Vec::new()))
+}
+
+fn without_unsure(mut latency: LatencyTable) -> LatencyTable {
     for often_unsure in [&mut latency.transfer, &mut latency.walk] {
         *often_unsure = often_unsure.filter(|it| it.spread <= MOST_SPREAD);
     }
-    Some(Calibration::now(latency, Some(lines), None, Vec::new()))
+    latency
 }
 
 #[cfg(test)]
@@ -140,13 +149,14 @@ mod tests {
     use super::*;
     use memlens_calibrate::Latency;
 
-    fn kept(folder: &Path, (spread, last_level): (f64, f64), age: Duration) -> Kept {
+    fn kept(folder: &Path, (spread, last_level): (f64, f64), walk: Option<f64>, age: Duration) -> Kept {
         let of = |cycles| Latency { cycles, spread };
         let latency = LatencyTable {
             cycle_ns: 0.3,
             l1: of(4.0),
             llc: Latency { cycles: 50.0, spread: last_level },
             dram: of(300.0),
+            walk: walk.map(of),
             ..LatencyTable::default()
         };
         let mut calibration = Calibration::now(latency, None, None, Vec::new());
@@ -159,11 +169,14 @@ mod tests {
     #[test]
     fn what_a_busy_machine_gave_is_measured_again_after_a_while() {
         let folder = tempfile::tempdir().expect("a folder");
-        let of = |spread, age| kept(folder.path(), spread, Duration::from_secs(age));
+        let of_walk = |spread, walk, age| kept(folder.path(), spread, walk, Duration::from_secs(age));
+        let of = |spread, age| of_walk(spread, Some(80.0), age);
         assert!(matches!(of((0.01, 0.2), 100_000), Kept::Believed(_)));
         assert!(matches!(of((0.9, 0.2), 0), Kept::Doubtful));
         assert!(matches!(of((0.01, 0.32), 0), Kept::Doubtful));
         assert!(matches!(of((0.9, 0.2), 100_000), Kept::Old));
+        assert!(matches!(of_walk((0.01, 0.2), None, 0), Kept::Believed(_)));
+        assert!(matches!(of_walk((0.01, 0.2), None, 100_000), Kept::Old));
         assert!(matches!(read(&folder.path().join("none")), Kept::None));
         let damaged = folder.path().join("damaged");
         fs::write(&damaged, "nothing").expect("written");
@@ -179,8 +192,19 @@ mod tests {
             assert!((2.0..12.0).contains(&l1) && dram > 4.0 * l1, "{latency:?}");
             assert_eq!(latency.llc_reach_bytes, 0);
             assert!(latency.curve.is_empty());
-            let often_unsure = [latency.transfer, latency.walk];
-            assert!(often_unsure.iter().flatten().all(|it| it.spread <= MOST_SPREAD), "{latency:?}");
+        }
+        if let Ok(Some((latency, _))) = measure_briefly(&geometry(&machine)) {
+            assert!(latency.walk.is_some());
+        }
+    }
+
+    #[test]
+    fn what_varies_much_is_left_out() {
+        let of = |spread| Some(Latency { cycles: 90.0, spread });
+        for (spread, is_kept) in [(0.59, true), (0.61, false)] {
+            let latency = LatencyTable { walk: of(spread), transfer: of(spread), ..LatencyTable::default() };
+            let LatencyTable { walk, transfer, .. } = without_unsure(latency);
+            assert_eq!((walk.is_some(), transfer.is_some()), (is_kept, is_kept));
         }
     }
 }

@@ -68,6 +68,10 @@ impl MachineArgs {
         };
         let is_brief = is_host && own.is_none() && wanted == Wanted::Own;
         let calibration = if is_brief { brief_calibration::measured(&machine) } else { own };
+        if is_host && wanted != Wanted::None {
+            // What was measured takes its place.
+            machine.assume_walks();
+        }
         let is_llc_given = self.caches.iter().any(|change| change.starts_with("llc="));
         match &calibration {
             _ if !is_host || is_llc_given => {}

@@ -124,7 +124,8 @@ fn is_fortran(profile: &Profile, code: CodeIx) -> bool {
     extension.is_some_and(|it| it.len() <= 3 && it.to_ascii_lowercase().starts_with('f'))
 }
 
-/// What else is found of data that the loops of a finding go through in a wasteful order, the costliest first: one exchange is for all of it.
+/// What else is found of data that the loops of a finding go through in a wasteful order, the costliest first, where the same is to be done: one
+/// exchange is for all of it.
 pub(super) fn in_same_loops<'f>(
     profile: &Profile,
     finding: &Finding,
@@ -138,9 +139,12 @@ pub(super) fn in_same_loops<'f>(
     if !is_order(finding) {
         return Vec::new();
     }
-    let own = places(finding);
+    let (own, own_remedy) = (places(finding), to_do(profile, finding));
     let shares_loops = |other: &&Finding| {
-        is_order(other) && other.row != finding.row && places(other).iter().any(|place| own.contains(place))
+        is_order(other)
+            && other.row != finding.row
+            && places(other).iter().any(|place| own.contains(place))
+            && to_do(profile, other) == own_remedy
     };
     found.iter().filter(shares_loops).collect()
 }

@@ -39,8 +39,10 @@ pub(crate) struct ToldFinding {
     pub(crate) to_do: String,
     /// What memlens itself can do about it, or why it cannot.
     pub(crate) how: Option<String>,
-    /// The number of the costliest object that it is about.
+    /// The number of the costliest object that it is about …
     pub(crate) object: Option<u32>,
+    /// … and of those that it names beside it.
+    pub(crate) others: Vec<u32>,
 }
 
 impl Told {
@@ -71,7 +73,8 @@ impl Told {
             if with_others.iter().any(|told| std::ptr::eq(*told, finding)) {
                 continue;
             }
-            let others = in_same_loops(profile, finding, found);
+            let mut others = in_same_loops(profile, finding, found);
+            others.retain(|other| !with_others.iter().any(|told| std::ptr::eq(*told, *other)));
             told.findings.push(told_finding(profile, finding, &others, how));
             with_others.extend(others);
         }
@@ -102,6 +105,7 @@ fn told_finding(
         to_do: to_do(profile, finding),
         how: how(finding),
         object: object(profile, finding).map(|object| object.id),
+        others: others.iter().filter_map(|other| object(profile, other)).map(|object| object.id).collect(),
     }
 }
 

@@ -100,7 +100,8 @@ impl Page {
         let advice = view.advice.map(|advice| Told::new(profile, advice, view.how));
         let mut objects = table(profile, By::Object, view.top);
         // What findings are about is told, however little it costs.
-        let told = advice.iter().flat_map(|told| &told.findings).filter_map(|finding| finding.object);
+        let told = advice.iter().flat_map(|told| &told.findings);
+        let told = told.flat_map(|finding| finding.object.iter().chain(&finding.others).copied());
         let wanted: HashSet<u32> = objects.objects_of_weight().take(MOST_DETAILS).chain(told).collect();
         let details = details(profile, &wanted);
         objects.keep_objects(|id| details.contains_key(&id));

@@ -289,6 +289,7 @@ impl Bursts {
         self.locality.has_data(self.data.most_bytes());
         self.counts.took(head, words.len() as u64);
         if self.references.is_empty() {
+            self.waiting.allocated(head.allocations_before);
             self.counts.cost_ns += head.cost_ns(words.len() as u64);
             return;
         }

@@ -428,6 +428,11 @@ impl WaitingBursts {
         gone
     }
 
+    /// A thread has called allocation functions so often before a burst that tells nothing else: looks before it are of time that others get.
+    pub fn allocated(&mut self, calls: u64) {
+        self.allocations.between(calls as f64);
+    }
+
     /// What a reader has to know of that.
     pub fn allocations_note(&self) -> Option<String> {
         self.allocations.note()
@@ -516,6 +521,9 @@ impl WaitingBursts {
                 if pid.is_none() {
                     self.behind.insert(thread, Share { unseen: before.share().unseen - unseen, rate });
                 }
+            }
+            if pid.is_some() {
+                self.behind.remove(&thread);
             }
         }
         taken.iter_mut().for_each(|burst| burst.correct(correction));

@@ -102,7 +102,7 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
         dram_latency_cycles: 300,
         transfer_latency_cycles: 100,
         stlb_latency_cycles: 0,
-        walk_access_cycles: if is_virtual() { VIRTUAL_WALK_ACCESS_CYCLES } else { 0 },
+        walk_access_cycles: 0,
         l1i,
         l1d,
         l2,
@@ -138,6 +138,16 @@ pub(super) fn assume_share(machine: &mut MachineDescription) {
     if is_virtual() {
         let processors = machine.cores.max(1);
         machine.share_llc(SHARE_BYTES * u64::from(processors));
+    }
+}
+
+/// On a virtual machine, what walks are assumed to cost.
+pub(super) fn assume_walks(machine: &mut MachineDescription) {
+    if is_virtual() {
+        machine.walk_access_cycles = VIRTUAL_WALK_ACCESS_CYCLES;
+        machine.notes.push(format!(
+            "an entry that a page walk reads is assumed to cost {VIRTUAL_WALK_ACCESS_CYCLES} cycles, as in virtual machines, where it was not measured"
+        ));
     }
 }
 

@@ -84,6 +84,11 @@ impl MachineDescription {
         host::assume_share(self);
     }
 
+    /// Of a virtual machine, takes its page walks for what they usually cost there: page tables are translated once more.
+    pub fn assume_walks(&mut self) {
+        host::assume_walks(self);
+    }
+
     /// Parses and validates a description.
     pub fn from_toml(text: &str) -> Result<Self, MachineError> {
         let machine: Self = toml::from_str(text).map_err(|error| {
