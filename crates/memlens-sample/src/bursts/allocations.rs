@@ -7,7 +7,7 @@
 //!
 //! How far that is believed depends on how unlike the bursts are: few of them may have met a phase that allocates. It is said of bursts in which
 //! something was allocated, and of the others as far as these are rare. (On a Zen 4 totals of perl were 1.03 to 1.37 times
-//! the true ones in six runs without it, and are 0.90 to 1.08 in twelve with it.)
+//! the true ones in six runs without it, and are 0.90 to 1.08 in sixteen with it.)
 
 /// How far off the time of an access typically is, as a logarithm: the spread of estimated over exact accesses of the programs that
 /// `counting_cost.rs` was made by, on processors that others use, too.
