@@ -137,6 +137,7 @@ fn measure(machine: &MachineDescription) -> Option<Calibration> {
     Some(Calibration::now(without_unsure(latency), Some(lines), None, Vec::new()))
 }
 
+/// Without what varies on a quiet machine, too, where it varied much.
 fn without_unsure(mut latency: LatencyTable) -> LatencyTable {
     for often_unsure in [&mut latency.transfer, &mut latency.walk] {
         *often_unsure = often_unsure.filter(|it| it.spread <= MOST_SPREAD);

@@ -41,7 +41,8 @@ pub(crate) struct ToldFinding {
     pub(crate) how: Option<String>,
     /// The number of the costliest object that it is about …
     pub(crate) object: Option<u32>,
-    /// … and of those that it names beside it.
+    /// … and of those that it names beside it: a page has them, too.
+    #[serde(skip)]
     pub(crate) others: Vec<u32>,
 }
 

@@ -3,7 +3,7 @@
 //! The accesses between bursts are processor time over the time of an access, and that is measured while words are counted, less what
 //! counting costs by a rule for all programs of a processor (`counting_cost.rs`). But what it costs differs from program to program. The
 //! agent's entry points count calls natively, too, without an estimate. If bursts with one call in a thousand accesses
-//! stand for a million accesses, and there were 1300 calls between them, it were rather 1.3 million.
+//! stand for a million accesses, and there were 1300 calls between them, it was rather 1.3 million.
 //!
 //! How far that is believed depends on how unlike the bursts are: few of them may have met a phase that allocates. It is said of bursts in which
 //! something was allocated, and of the others as far as these are rare. (On a Zen 4 totals of perl were 1.03 to 1.37 times
@@ -21,12 +21,17 @@ const MOST: f64 = 2.0;
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     bursts: f64,
+    /// Of the bursts, those that allocated …
     allocating: f64,
     accesses: f64,
+    /// … and what of the accesses is theirs.
     allocating_accesses: f64,
     calls: f64,
+    /// Of accesses …
     squares: f64,
+    /// … of them and calls …
     products: f64,
+    /// … and of calls.
     call_squares: f64,
 }
 

@@ -23,6 +23,12 @@ pub struct CountingCost {
 }
 
 impl Default for CountingCost {
+    fn default() -> Self {
+        Self::BEFORE_ZEN_5
+    }
+}
+
+impl CountingCost {
     /// For processors other than Intel's, and before Zen 5. Chosen by the totals of 21 programs of `bench/bursts.py`, six runs each on a quiet Zen 4 with one or two glances a ms: the root of the
     /// mean square of the logarithms of estimated over exact accesses was 0.12 with these, their geometric mean 0.98. Without a part it was
     /// 0.24 with what had been chosen on a busy Zen 3 (1.2 and 10 ns), and 0.14 of the 19 that hold no interpreter at the least (0.9 and
@@ -34,16 +40,11 @@ impl Default for CountingCost {
     /// that overlaps, had 1.02 to 1.09 and has 1.29.
     ///
     /// An access takes 0.45 to 1.3 ns in eleven programs of `bench/bursts.py`, on a Zen 3.
-    fn default() -> Self {
-        Self { block_ns: 0.3, indirect_ns: 5.0, block_part: 0.8, indirect_part: 6.0, usual_ns: 0.75 }
-    }
-}
-
-impl CountingCost {
-    /// Where the default was chosen for what counting costs. An access takes 0.18 (CPython, sort) to 0.8 ns (perl) in nine programs that hit
-    /// the first level nearly always, 0.37 in the geometric mean.
-    const ZEN_4: Self =
-        Self { block_ns: 0.3, indirect_ns: 5.0, block_part: 0.8, indirect_part: 6.0, usual_ns: 0.37 };
+    const BEFORE_ZEN_5: Self =
+        Self { block_ns: 0.3, indirect_ns: 5.0, block_part: 0.8, indirect_part: 6.0, usual_ns: 0.75 };
+    /// Where what counting costs was chosen. An access takes 0.18 (CPython, sort) to 0.8 ns (perl) in nine programs that hit the first level
+    /// nearly always, 0.37 in the geometric mean.
+    const ZEN_4: Self = Self { usual_ns: 0.37, ..Self::BEFORE_ZEN_5 };
     /// From Zen 5 on cores take two jumps a cycle. By the totals of 20 programs, one run each on a busy Zen 5, their geometric
     /// mean and the root of the mean square of their logarithms: 1.01 and 0.24 with these, 1.18 and 0.36 with 1.2 and 10, 0.98 and 0.24
     /// with 0.45 and 7, 0.89 and 0.24 with 0.45 and 4.
