@@ -14,6 +14,7 @@ mod machine_info;
 mod merge;
 mod namesakes;
 mod packed_counts;
+mod path_uses;
 mod pattern_index;
 pub mod place;
 mod prediction;
@@ -28,11 +29,12 @@ pub use index::{CodeIx, FieldIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, T
 pub use machine_info::{CacheInfo, CoreInfo, Latencies, Level, MachineInfo, TlbInfo, WalkTier};
 pub use merge::{MERGED_FROM, MergeError, Merger, NO_STALLS};
 pub use packed_counts::PackedCounts;
+pub use path_uses::{PathUse, PathUses};
 pub use pattern_index::PatternIndex;
 pub use prediction::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction};
 pub use profile::{
     AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, IN_KERNEL, Mark, Module, Object,
-    ObjectBacking, ObjectPattern, PathSamples, Profile, SeriesPoint, SourceLine, Stack, Thread,
+    ObjectBacking, ObjectPattern, PathCell, Profile, SeriesPoint, SourceLine, Stack, Thread,
 };
 pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use memlens_types::{AccessKind, ObjectKind};
+use memlens_types::{AccessKind, Counts, ObjectKind};
 
 use crate::{
     AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Field, FieldIx, FieldUse, Frame, FrameIx, Module,
-    ModuleIx, Object, ObjectIx, ObjectPattern, PathIx, PathSamples, Profile, SamplingInfo, SourceLine, Stack,
+    ModuleIx, Object, ObjectIx, ObjectPattern, PathCell, PathIx, Profile, SamplingInfo, SourceLine, Stack,
     StackIx, Thread, ThreadIx,
 };
 
@@ -124,13 +124,13 @@ pub struct Merger {
     objects: HashMap<(ObjectKey, u32), ObjectIx>,
     code: HashMap<CodeKey, CodeIx>,
     paths: HashMap<(Option<PathIx>, FrameIx), PathIx>,
-    path_samples: HashMap<(Option<PathIx>, ObjectIx), usize>,
+    path_cells: HashMap<(Option<PathIx>, ObjectIx), usize>,
     patterns: HashMap<CodeIx, usize>,
     object_patterns: HashMap<(CodeIx, ObjectIx), usize>,
     fields: HashMap<Field, FieldIx>,
     field_uses: HashMap<(CodeIx, FieldIx), usize>,
     /// Samples of profiles without paths: their path is not known, if any other profile has some.
-    without_paths: Vec<PathSamples>,
+    without_paths: Vec<PathCell>,
     /// Stall cycles of profiles whose core's cycles are not known.
     stalls_without_core: u64,
     /// All of them so far.
@@ -169,7 +169,7 @@ impl Merger {
             objects: HashMap::new(),
             code: HashMap::new(),
             paths: HashMap::new(),
-            path_samples: HashMap::new(),
+            path_cells: HashMap::new(),
             patterns: HashMap::new(),
             object_patterns: HashMap::new(),
             fields: HashMap::new(),
@@ -221,9 +221,9 @@ impl Merger {
 
     /// The merged profile.
     pub fn finish(mut self) -> Profile {
-        if !self.merged.path_samples.is_empty() {
+        if !self.merged.path_cells.is_empty() {
             for part in std::mem::take(&mut self.without_paths) {
-                self.add_path_samples(part);
+                self.add_path_cell(part);
             }
         }
         // Of stalls in an unknown time nobody knows which part of all time they are.
@@ -354,15 +354,15 @@ impl Merger {
             let found = self.path(parent, frames[path.frame.index()]);
             paths.push(found);
         }
-        for part in &profile.path_samples {
+        for part in &profile.path_cells {
             let path = part.path.map(|path| paths[path.index()]);
-            self.add_path_samples(PathSamples { path, object: objects[part.object.index()], ..part.clone() });
+            self.add_path_cell(PathCell { path, object: objects[part.object.index()], ..part.clone() });
         }
-        if profile.path_samples.is_empty() {
+        if profile.path_cells.is_empty() {
             for (object, &ix) in profile.objects.iter().zip(&objects) {
-                let (samples, cost) = (object.counts.sampled.samples, object.counts.sampled.cost);
-                if (samples, cost) != (0, 0) {
-                    self.without_paths.push(PathSamples { path: None, object: ix, samples, cost });
+                let counts = Counts { dram_writes: 0, ..object.counts };
+                if counts != Counts::default() {
+                    self.without_paths.push(PathCell { path: None, object: ix, counts: counts.into() });
                 }
             }
         }
@@ -547,15 +547,12 @@ impl Merger {
         }
     }
 
-    fn add_path_samples(&mut self, part: PathSamples) {
-        let next = self.merged.path_samples.len();
-        let row = *self.path_samples.entry((part.path, part.object)).or_insert(next);
-        match self.merged.path_samples.get_mut(row) {
-            Some(existing) => {
-                existing.samples += part.samples;
-                existing.cost += part.cost;
-            }
-            None => self.merged.path_samples.push(part),
+    fn add_path_cell(&mut self, part: PathCell) {
+        let next = self.merged.path_cells.len();
+        let row = *self.path_cells.entry((part.path, part.object)).or_insert(next);
+        match self.merged.path_cells.get_mut(row) {
+            Some(existing) => existing.counts += &part.counts.get(),
+            None => self.merged.path_cells.push(part),
         }
     }
 

@@ -23,8 +23,8 @@ use crate::{
 /// count is a sum of them, except `dram_writes`: a line is written back long after the instruction
 /// that dirtied it, so write-backs belong to objects only. [`validate`](Self::validate) checks this.
 ///
-/// Sampled profiles also say through which calls each object was reached: [`paths`](Self::paths) are a tree, and
-/// [`path_samples`](Self::path_samples) the same samples once more, by path instead of instruction and thread.
+/// Where call stacks were seen, a profile also says through which calls each object was reached: [`paths`](Self::paths) are a tree,
+/// and [`path_cells`](Self::path_cells) the same counts once more, by path instead of instruction and thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// The program and how it was watched.
@@ -51,10 +51,10 @@ pub struct Profile {
     pub fields: Vec<Field>,
     /// Which operands touch them: at most one row for each pair.
     pub field_uses: Vec<FieldUse>,
-    /// Call paths of samples; none where nothing was sampled, or no call stack was seen.
+    /// Call paths of samples or accesses; none where no call stack was seen.
     pub paths: Vec<CallPath>,
-    /// What was sampled at the ends of call paths; empty where there are no `paths`.
-    pub path_samples: Vec<PathSamples>,
+    /// What was done at the ends of call paths; empty where there are no `paths`.
+    pub path_cells: Vec<PathCell>,
     /// The program's threads.
     pub threads: Vec<Thread>,
     /// Moments the program named.
@@ -354,7 +354,7 @@ pub struct ObjectPattern {
 /// be found have no parent. Parents come before their children.
 ///
 /// Frames of callers stand for calls, so they have the call's line; the last frame of a path stands for all of the
-/// function that was sampled there, so it has none.
+/// function that was at work there, so it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallPath {
     /// The caller.
@@ -363,18 +363,16 @@ pub struct CallPath {
     pub frame: FrameIx,
 }
 
-/// Samples that waited for one object at the end of one call path. At most one row for each pair. Together the
-/// rows have all samples of the profile.
+/// What was done to one object at the end of one call path: samples that waited for it, or accesses. At most one row for each pair.
+/// Together the rows have all that the profile's cells have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PathSamples {
+pub struct PathCell {
     /// The innermost frame; `None`: the path is not known.
     pub path: Option<PathIx>,
     /// The object.
     pub object: ObjectIx,
-    /// How many.
-    pub samples: u64,
-    /// What they stand for, in the unit of [`SamplingInfo`](crate::SamplingInfo).
-    pub cost: u64,
+    /// How much (`dram_writes` is always 0).
+    pub counts: PackedCounts,
 }
 
 /// A thread of the program.

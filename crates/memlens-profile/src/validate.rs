@@ -3,7 +3,7 @@
 use memlens_types::{Counts, Sampled};
 
 use crate::packed_counts::values;
-use crate::{ObjectPattern, PackedCounts, PathSamples, Profile};
+use crate::{ObjectPattern, PackedCounts, Profile};
 
 /// What is wrong with a profile, and where. Messages stand alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -128,7 +128,7 @@ impl Profile {
             // A parent comes before its child, so its row is below the child's.
             check("paths", row, path.parent.map(|ix| ix.0), "paths", row)?;
         }
-        for (row, part) in self.path_samples.iter().enumerate() {
+        for (row, part) in self.path_cells.iter().enumerate() {
             check("path_samples", row, part.path.map(|ix| ix.0), "paths", self.paths.len())?;
             check("path_samples", row, Some(part.object.0), "objects", self.objects.len())?;
         }
@@ -149,11 +149,7 @@ impl Profile {
         possible("objects", self.objects.iter().map(|object| object.counts))?;
         possible("code", self.code.iter().map(|code| code.counts.get()))?;
         possible("cells", self.cells.iter().map(|cell| cell.counts.get()))?;
-        let of_paths = |part: &PathSamples| Counts {
-            sampled: Sampled { samples: part.samples, cost: part.cost, ..Sampled::default() },
-            ..Counts::default()
-        };
-        possible("path_samples", self.path_samples.iter().map(of_paths))?;
+        possible("path_samples", self.path_cells.iter().map(|cell| cell.counts.get()))?;
         possible("threads", self.threads.iter().map(|thread| thread.counts))
     }
 
@@ -189,7 +185,7 @@ impl Profile {
         same("code", code.iter().zip(self.code.iter().map(|code| &code.counts)))?;
         same("threads", threads.iter().zip(self.threads.iter().map(|thread| &thread.counts)))?;
 
-        self.validate_path_samples()?;
+        self.validate_path_cells()?;
         let explained = self.attribution.unknown_reasons.values().sum();
         let unknown = self.attribution.unknown_accesses;
         if explained == unknown {
@@ -201,21 +197,24 @@ impl Profile {
 }
 
 impl Profile {
-    /// Each pair once, and together all samples or none.
-    fn validate_path_samples(&self) -> Result<(), Inconsistency> {
+    /// Each pair once, and together all that the objects have or nothing. Which samples were found in which way paths do not tell.
+    fn validate_path_cells(&self) -> Result<(), Inconsistency> {
         let mut seen = std::collections::HashSet::new();
-        let mut sum = (0, 0);
-        for (row, part) in self.path_samples.iter().enumerate() {
-            if !seen.insert((part.path, part.object)) {
+        let mut sum = Counts::default();
+        for (row, cell) in self.path_cells.iter().enumerate() {
+            if !seen.insert((cell.path, cell.object)) {
                 return Err(Inconsistency::RepeatedPath { row });
             }
-            sum = (sum.0 + part.samples, sum.1 + part.cost);
+            sum += &cell.counts.get();
         }
-        let totals = self.totals().sampled;
-        if self.path_samples.is_empty() || sum == (totals.samples, totals.cost) {
+        let of_either_way = |Sampled { samples, cost, .. }| Sampled { samples, cost, ..Sampled::default() };
+        let totals = self.totals();
+        let totals = Counts { dram_writes: 0, sampled: of_either_way(totals.sampled), ..totals };
+        sum.sampled = of_either_way(sum.sampled);
+        if self.path_cells.is_empty() || sum == totals {
             return Ok(());
         }
-        Err(Inconsistency::SumMismatch { table: "path_samples", row: self.path_samples.len() - 1 })
+        Err(Inconsistency::SumMismatch { table: "path_samples", row: self.path_cells.len() - 1 })
     }
 }
 

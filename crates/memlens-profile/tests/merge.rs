@@ -2,8 +2,7 @@
 
 use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Inconsistency, MergeError, Module, ModuleIx,
-    Object, ObjectBacking, ObjectIx, PathIx, PathSamples, Profile, SourceLine, Stack, StackIx, Thread,
-    ThreadIx,
+    Object, ObjectBacking, ObjectIx, PathCell, PathIx, Profile, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 use memlens_types::{Counts, ObjectKind, Sampled};
 
@@ -275,6 +274,12 @@ fn every_broken_invariant_is_named() {
     profile.validate().unwrap();
 }
 
+/// So many samples, of ten each, with accesses.
+fn path_cell(path: Option<PathIx>, object: ObjectIx, samples: u64, accesses: Counts) -> PathCell {
+    let sampled = Sampled { samples, cost: 10 * samples, ..Sampled::default() };
+    PathCell { path, object, counts: Counts { sampled, ..accesses }.into() }
+}
+
 /// `main` called `make`, which was sampled on the block so often; some samples of it have no path.
 fn sampled(pid: u32, library_first: bool, samples: u64) -> Profile {
     let mut profile = process(pid, library_first, 0x40, 10);
@@ -286,9 +291,9 @@ fn sampled(pid: u32, library_first: bool, samples: u64) -> Profile {
         CallPath { parent: None, frame: FrameIx(1) },
         CallPath { parent: Some(PathIx(0)), frame: FrameIx(0) },
     ];
-    profile.path_samples = vec![
-        PathSamples { path: Some(PathIx(1)), object, samples, cost: 10 * samples },
-        PathSamples { path: None, object, samples: 1, cost: 10 },
+    profile.path_cells = vec![
+        path_cell(Some(PathIx(1)), object, samples, Counts { dram_writes: 0, ..profile.totals() }),
+        path_cell(None, object, 1, Counts::default()),
     ];
     profile.validate().unwrap();
     profile
@@ -298,14 +303,22 @@ fn sampled(pid: u32, library_first: bool, samples: u64) -> Profile {
 fn the_same_call_path_in_two_processes_is_one() {
     // The third has samples and no paths, as profiles of before paths were stored.
     let mut old = sampled(3, true, 7);
-    (old.paths, old.path_samples) = (Vec::new(), Vec::new());
+    (old.paths, old.path_cells) = (Vec::new(), Vec::new());
     let merged = Profile::merge(&[sampled(1, true, 5), sampled(2, false, 4), old]).unwrap();
     merged.validate().unwrap();
     assert_eq!(merged.paths.len(), 2);
     let names: Vec<_> = merged.path_frames(Some(PathIx(1))).map(|frame| frame.function.as_deref()).collect();
     assert_eq!(names, [Some("make"), Some("main")]);
-    let parts: Vec<_> = merged.path_samples.iter().map(|part| (part.path, part.samples, part.cost)).collect();
-    assert_eq!(parts, [(Some(PathIx(1)), 9, 90), (None, 2 + 8, 20 + 80)]);
+    let parts: Vec<_> = merged
+        .path_cells
+        .iter()
+        .map(|part| (part.path, part.counts.get()))
+        .map(|(path, counts)| (path, counts.sampled.samples, counts.sampled.cost, counts.loads))
+        .collect();
+    let loads = merged.totals().loads / 3;
+    // The old one's objects are two, of which the other was not sampled.
+    let old = [(None, 2 + 8, 20 + 80, loads - 1), (None, 0, 0, 1)];
+    assert_eq!(parts, [&[(Some(PathIx(1)), 9, 90, 2 * loads)][..], &old].concat());
 }
 
 #[test]
@@ -320,11 +333,11 @@ fn call_paths_that_cannot_be_are_found() {
     assert!(matches!(own_parent, Inconsistency::DanglingIndex { table: "paths", row: 1, .. }));
     let no_frame = broken(|profile| profile.paths[0].frame = FrameIx(9));
     assert!(matches!(no_frame, Inconsistency::DanglingIndex { table: "paths", row: 0, .. }));
-    let no_path = broken(|profile| profile.path_samples[0].path = Some(PathIx(2)));
+    let no_path = broken(|profile| profile.path_cells[0].path = Some(PathIx(2)));
     assert!(matches!(no_path, Inconsistency::DanglingIndex { table: "path_samples", row: 0, .. }));
-    let twice = broken(|profile| profile.path_samples[1].path = Some(PathIx(1)));
+    let twice = broken(|profile| profile.path_cells[1].path = Some(PathIx(1)));
     assert_eq!(twice, Inconsistency::RepeatedPath { row: 1 });
-    let too_few = broken(|profile| profile.path_samples[0].cost -= 1);
+    let too_few = broken(|profile| profile.path_cells[0].counts.change(|counts| counts.sampled.cost -= 1));
     assert_eq!(too_few, Inconsistency::SumMismatch { table: "path_samples", row: 1 });
 }
 

@@ -201,10 +201,10 @@ fn wide_fields(rows: &[Row]) -> String {
 /// The call paths that lead to an object.
 fn callers(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> String {
     let members = objects.set();
-    let parts = profile.path_samples.iter().filter(|part| members.contains(&part.object));
+    let parts = profile.path_cells.iter().filter(|part| members.contains(&part.object));
     let rows = by_path(profile, parts, whole);
     if rows.is_empty() {
-        let why = view.by.missing_in(profile).unwrap_or("no sample hit it");
+        let why = view.by.missing_in(profile).unwrap_or("nothing that was seen of it");
         return format!("No call path of it: {why}.\n");
     }
     let what = [TableColumn::Of(Column::Name, ["", "reached by"], 0)];

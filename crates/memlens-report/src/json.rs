@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_profile::{
     Attribution, CacheInfo, Cell, CodeIx, CodeLocation, FieldIx, Frame, MachineInfo, Mark, ModuleIx, Object,
-    ObjectIx, PathSamples, Profile, TlbInfo,
+    ObjectIx, PathCell, Profile, TlbInfo,
 };
 use memlens_types::Counts;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -485,28 +485,47 @@ fn module_name(profile: &Profile, module: Option<ModuleIx>) -> Value {
     profile.module(module).map_or(Value::Null, |module| module.name().into())
 }
 
-/// The call paths of samples as a tree, parents first; `null` where none were sampled. `samples` and `share` are of
-/// those that ended at the node itself; what has no path is in no node.
+/// The call paths of samples or accesses as a tree, parents first; `null` where there are none. Figures are of what was done at the node itself;
+/// what has no path is in no node.
 fn call_tree(cost: &Cost<'_>) -> Value {
     let profile = cost.profile;
-    if profile.path_samples.is_empty() {
+    if profile.path_cells.is_empty() {
         return Value::Null;
     }
-    let mut parts: Vec<Vec<&PathSamples>> = vec![Vec::new(); profile.paths.len()];
-    for part in &profile.path_samples {
+    let mut parts: Vec<Vec<&PathCell>> = vec![Vec::new(); profile.paths.len()];
+    for part in &profile.path_cells {
         if let Some(list) = part.path.and_then(|path| parts.get_mut(path.index())) {
             list.push(part);
         }
     }
+    let figures = |fields: &mut Map<String, Value>, counts: &Counts| {
+        let known = cost.known(counts, false);
+        let stall_cycles = profile.has_stalls().then_some(counts.stall_cycles);
+        fields.insert("samples".to_owned(), known.samples.into());
+        fields.insert("share".to_owned(), ratio(profile.cost(counts), cost.total.cost));
+        fields.insert(
+            "stall_share".to_owned(),
+            stall_cycles.map_or(Value::Null, |it| ratio(it, cost.total.stall)),
+        );
+        fields.insert("loads".to_owned(), known.loads.into());
+        fields.insert("stores".to_owned(), known.stores.into());
+        fields.insert("llc_misses".to_owned(), known.llc_misses().into());
+    };
     let nodes = profile.paths.iter().zip(&mut parts).map(|(node, parts)| {
-        parts.sort_by_key(|part| (std::cmp::Reverse(part.cost), part.object));
-        let objects: Vec<Value> = parts
-            .iter()
-            .filter_map(|part| {
-                let id = profile.objects.get(part.object.index())?.id;
-                Some(json!({"id": id, "samples": part.samples, "share": ratio(part.cost, cost.total.cost)}))
-            })
-            .collect();
+        let mut all = Counts::default();
+        let mut objects: Vec<(u64, &PathCell, Counts)> = Vec::with_capacity(parts.len());
+        for part in parts {
+            let counts = part.counts.get();
+            all += &counts;
+            objects.push((profile.cost(&counts), part, counts));
+        }
+        objects.sort_by_key(|(cost, part, _)| (std::cmp::Reverse(*cost), part.object));
+        let objects = objects.iter().filter_map(|(_, part, counts)| {
+            let id = profile.objects.get(part.object.index())?.id;
+            let mut fields = Map::from_iter([("id".to_owned(), Value::from(id))]);
+            figures(&mut fields, counts);
+            Some(Value::Object(fields))
+        });
         let mut fields = Map::new();
         fields.insert("parent".to_owned(), node.parent.map_or(Value::Null, |parent| parent.0.into()));
         if let Some(frame) = profile.frames.get(node.frame.index())
@@ -514,9 +533,9 @@ fn call_tree(cost: &Cost<'_>) -> Value {
         {
             fields.extend(frame);
         }
-        fields.insert("samples".to_owned(), parts.iter().map(|part| part.samples).sum::<u64>().into());
-        fields.insert("share".to_owned(), ratio(parts.iter().map(|part| part.cost).sum(), cost.total.cost));
-        fields.insert("objects".to_owned(), objects.into());
+        let objects: Value = objects.collect();
+        figures(&mut fields, &all);
+        fields.insert("objects".to_owned(), objects);
         Value::Object(fields)
     });
     nodes.collect()

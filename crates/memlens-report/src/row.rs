@@ -6,8 +6,8 @@ use std::hash::Hash;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use memlens_profile::{Cell, CodeIx, CodeLocation, Frame, ModuleIx, Object, PathSamples, Profile, Thread};
-use memlens_types::{Counts, Sampled};
+use memlens_profile::{Cell, CodeIx, CodeLocation, Frame, ModuleIx, Object, PathCell, Profile, Thread};
+use memlens_types::Counts;
 
 use crate::UnknownWord;
 use crate::column::{Column, Content};
@@ -78,8 +78,8 @@ impl By {
 
     /// Why a profile that holds something has nothing for this grouping; None: it has.
     pub fn missing_in(self, profile: &Profile) -> Option<&'static str> {
-        let has_none = self == Self::Caller && profile.path_samples.is_empty() && !profile.cells.is_empty();
-        has_none.then_some("the profile has no call paths; --mode sample records them")
+        let has_none = self == Self::Caller && profile.path_cells.is_empty() && !profile.cells.is_empty();
+        has_none.then_some("the profile has no call paths; burst and sample mode have")
     }
 
     /// Whether rows are sums of objects, which have write-backs, and not of code or threads.
@@ -253,7 +253,7 @@ pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
         By::Function => by_code(&words(), profile.cells.iter(), whole, CodeGroup::Function),
         By::Line => by_code(&words(), profile.cells.iter(), whole, CodeGroup::Line),
         By::Field => by_field(profile, whole),
-        By::Caller => by_path(profile, profile.path_samples.iter(), whole),
+        By::Caller => by_path(profile, profile.path_cells.iter(), whole),
         By::Thread => profile.threads.iter().map(|thread| thread_row(profile, thread, whole)).collect(),
         By::Process => by_process(profile, whole),
     };
@@ -498,11 +498,11 @@ fn costliest_function<'a>(profile: &'a Profile, cells: &[&Cell]) -> &'a CodeLoca
         .map_or_else(|| &profile.code[cells[0].code.index()], |m| m[0].0)
 }
 
-/// Sums samples by the call path at whose end they were taken. A row is named after its last function; its place is
+/// Sums samples or accesses by the call path at whose end they were. A row is named after its last function; its place is
 /// the callers, the nearest first.
 pub(crate) fn by_path<'a>(
     profile: &Profile,
-    parts: impl Iterator<Item = &'a PathSamples>,
+    parts: impl Iterator<Item = &'a PathCell>,
     whole: Whole,
 ) -> Vec<Row> {
     let mut groups = Groups::default();
@@ -510,13 +510,13 @@ pub(crate) fn by_path<'a>(
         groups.of(part.path).push(part);
     }
     let sums = groups.in_order.into_iter().map(|(path, parts)| {
-        let mut sampled = Sampled::default();
+        let mut counts = Counts::default();
         let mut costs = Vec::new();
         for part in parts {
-            sampled.samples += part.samples;
-            sampled.cost += part.cost;
+            let of_part = part.counts.get();
+            counts += &of_part;
             if let Some(object) = profile.objects.get(part.object.index()) {
-                costs.push((object.name.as_str(), part.cost));
+                costs.push((object.name.as_str(), profile.cost(&of_part)));
             }
         }
         let mut frames = profile.path_frames(path);
@@ -528,7 +528,6 @@ pub(crate) fn by_path<'a>(
             })
             .collect();
         let name = name.unwrap_or_else(|| "no call path known".to_owned());
-        let counts = Counts { sampled, ..Counts::default() };
         Row {
             objects: Some(names_by_cost(costs)),
             place: Some(callers.join(" ← ")),

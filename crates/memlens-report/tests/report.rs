@@ -4,7 +4,7 @@ mod bfs;
 
 use memlens_profile::{
     CallPath, Cell, CodeLocation, CoreInfo, Element, Field, FieldIx, FieldUse, Frame, FrameIx, Latencies,
-    MachineInfo, Mark, Object, ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause,
+    MachineInfo, Mark, Object, ObjectBacking, ObjectIx, PathCell, PathIx, PathUse, PredictedCause,
     PredictedPlacement, PredictedWalks, Prediction, Profile, SamplingInfo, Stack, StackIx, Thread,
 };
 use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, prediction_table, table};
@@ -553,8 +553,11 @@ fn sampled_through_calls() -> Profile {
         ..Cell::default()
     };
     let path = |parent, frame| CallPath { parent, frame: FrameIx(frame) };
-    let part =
-        |path, object, samples| PathSamples { path, object: ObjectIx(object), samples, cost: 10 * samples };
+    let part = |path, object, samples| {
+        let sampled = Sampled { samples, cost: 10 * samples, ..Sampled::default() };
+        let counts = Counts { sampled, ..Counts::default() }.into();
+        PathCell { path, object: ObjectIx(object), counts }
+    };
     let mut profile = Profile {
         frames: vec![
             frame("main", Some(70)),
@@ -573,7 +576,7 @@ fn sampled_through_calls() -> Profile {
             path(None, 3),
             path(Some(PathIx(3)), 2),
         ],
-        path_samples: vec![
+        path_cells: vec![
             part(Some(PathIx(2)), 0, 3),
             part(Some(PathIx(2)), 1, 1),
             part(Some(PathIx(4)), 0, 1),
@@ -632,8 +635,52 @@ fn json_has_the_call_tree() {
     assert_eq!(insert["samples"], 4);
     assert_eq!(
         insert["objects"],
-        value!([{"id": 1, "samples": 3, "share": 0.5}, {"id": 2, "samples": 1, "share": 1.0 / 6.0}])
+        value!([
+            {"id": 1, "samples": 3, "share": 0.5, "stall_share": null, "loads": null, "stores": null, "llc_misses": null},
+            {"id": 2, "samples": 1, "share": 1.0 / 6.0, "stall_share": null, "loads": null, "stores": null, "llc_misses": null}
+        ])
     );
+}
+
+/// The profile of a breadth-first search, as if three quarters of what its code does came through one call and the rest through another.
+fn counted_through_calls() -> Profile {
+    let mut profile = bfs::profile();
+    profile.paths = vec![
+        CallPath { parent: None, frame: FrameIx(0) },
+        CallPath { parent: Some(PathIx(0)), frame: FrameIx(1) },
+        CallPath { parent: Some(PathIx(0)), frame: FrameIx(2) },
+    ];
+    let path = |path, part| PathUse { path: Some(PathIx(path)), accesses: part, misses: part };
+    let of_each = || vec![path(1, 0.75), path(2, 0.25)];
+    let uses = profile.cells.iter().map(|cell| ((cell.code, cell.object), of_each())).collect();
+    profile.divide_among_paths(&uses);
+    profile.validate().unwrap();
+    profile
+}
+
+#[test]
+fn call_paths_of_accesses_have_all_columns() {
+    let profile = counted_through_calls();
+    let view = View { by: By::Caller, width: 200, ..View::default() };
+    let text = table(&profile, &view);
+    let total = profile.totals();
+    for word in ["loads", "stores", "misses", "caller", "called from"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let report = json(&profile);
+    let tree = report["call_tree"].as_array().unwrap();
+    let of = |node: usize, key: &str| tree[node][key].as_u64().unwrap();
+    assert_eq!(of(1, "loads") + of(2, "loads"), total.loads);
+    assert!(of(1, "loads").abs_diff(3 * of(2, "loads")) < 20, "{report}");
+    assert_eq!(of(1, "llc_misses") + of(2, "llc_misses"), total.llc_misses());
+    assert!((tree[1]["share"].as_f64().unwrap() - 0.75).abs() < 0.01, "{report}");
+    assert_eq!((&tree[0]["loads"], &tree[1]["samples"]), (&value!(0), &Value::Null));
+    let ids: Vec<&Value> =
+        tree[1]["objects"].as_array().unwrap().iter().map(|object| &object["id"]).collect();
+    assert!(ids.len() > 1, "{report}");
+    // Of one object.
+    let text = object_detail(&profile, "column", &view).unwrap();
+    assert!(text.contains("reached by") && text.contains("2 call paths"), "{text}");
 }
 
 /// Prints the tables for eyes: `cargo test -p memlens-report --test report -- --ignored --nocapture`.

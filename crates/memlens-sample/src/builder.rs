@@ -9,15 +9,15 @@ use memlens_locality::{CostSpread, Summary};
 use memlens_patterns::Sources;
 use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx,
-    PackedCounts, PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Texts,
-    Thread, ThreadIx,
+    PackedCounts, PathCell, PathIx, PathUse, PathUses, Profile, SampleUnit, SamplingInfo, SourceLine, Stack,
+    StackIx, Texts, Thread, ThreadIx,
 };
 use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::address_space::Code;
-use crate::bursts::{Bursts, Cell as BurstCell, Seen};
+use crate::bursts::{Amount, Bursts, Cell as BurstCell, Seen};
 use crate::call_paths::PathId;
 use crate::heap::HeapSite;
 use crate::heap_blocks::BlockArea;
@@ -52,6 +52,8 @@ struct Rows {
     cells: FxHashMap<CellKey, Counts>,
     /// The same samples by call path.
     paths: FxHashMap<PathKey, Sampled>,
+    /// Through which calls bursts' accesses came: by row of code, object, what is not known of them, and path.
+    path_uses: FxHashMap<(u32, u32, Missing, Option<PathId>), Amount>,
     unseen: Unseen,
     /// By object: which bursts saw it.
     seen: FxHashMap<u32, Seen>,
@@ -129,6 +131,10 @@ impl ProfileBuilder {
         self.namer.prepare(&keys, files);
         let mut rows = Rows::default();
         let offsets = bursts.offsets();
+        let mut path_uses: FxHashMap<u32, Vec<(Option<PathId>, Amount)>> = FxHashMap::default();
+        for (cell, path, amount) in bursts.path_uses() {
+            path_uses.entry(cell).or_default().push((path, amount));
+        }
         for (cell, counts) in cells {
             let pattern_owner = bursts.pattern_owner(&cell);
             let BurstCell { key, seen, unseen_part, spread, kind, size_bytes, number, pages, .. } = cell;
@@ -152,6 +158,9 @@ impl ProfileBuilder {
                 }
                 _ => Missing::Nothing,
             };
+            for &(path, amount) in path_uses.get(&number).into_iter().flatten() {
+                *rows.path_uses.entry((code, object, missing, path)).or_default() += amount;
+            }
             *rows.spreads.entry((code, object, missing)).or_default() += spread;
             rows.add(object, code, key.thread, missing, &counts);
             match offsets.get(&number) {
@@ -309,19 +318,25 @@ impl ProfileBuilder {
             profile.cells.push(Cell { code, object, thread, counts });
         }
         let mut paths = PathRows::default();
+        let mut path_cells: BTreeMap<(Option<PathIx>, ObjectIx), Sampled> = BTreeMap::new();
         for ((path, code, object), sampled) in rows.divided_paths(&sites) {
             let Some(object) = places[object as usize] else { continue };
             let path = path.map(|path| paths.end(&mut profile, recording, &mut frames, path, code));
-            let sum = paths.samples.entry((path, object)).or_default();
-            *sum = (sum.0 + sampled.samples, sum.1 + sampled.cost);
+            *path_cells.entry((path, object)).or_default() += &sampled;
         }
+        let path_uses = rows.divided_path_uses(&sites, |path, code, object| {
+            let object = places[object as usize]?;
+            let path = path.map(|path| paths.end(&mut profile, recording, &mut frames, path, code));
+            Some((path, object))
+        });
         if !profile.paths.is_empty() {
-            profile.path_samples = paths
-                .samples
-                .into_iter()
-                .filter(|(_, (samples, cost))| (*samples, *cost) != (0, 0))
-                .map(|((path, object), (samples, cost))| PathSamples { path, object, samples, cost })
-                .collect();
+            let sampled = path_cells.into_iter().filter(|(_, sampled)| *sampled != Sampled::default());
+            let cells = sampled.map(|((path, object), sampled)| PathCell {
+                path,
+                object,
+                counts: Counts { sampled, ..Counts::default() }.into(),
+            });
+            profile.path_cells = cells.collect();
         }
         profile.sum_cells();
         rows.add_fields(&mut profile, &places, &sites, recording.files(), &mut layouts);
@@ -345,7 +360,8 @@ impl ProfileBuilder {
                 if bursts.is_some() { "accesses" } else { "samples" }
             ));
         }
-        attribution.notes.extend(recording.paths().notes());
+        let what = if bursts.is_some() { "accesses that were looked at" } else { "samples" };
+        attribution.notes.extend(recording.paths().notes(what));
         if counts.without_registers > 0 {
             let note = format!("{} samples had no user registers.", counts.without_registers);
             attribution.notes.push(note);
@@ -365,6 +381,9 @@ impl ProfileBuilder {
                 profile.machine = bursts.machine().clone();
                 add_patterns(&mut profile, bursts, &rows, (&places, &sites), recording.files());
                 add_errors(&mut profile, &spreads, &places);
+                if !profile.paths.is_empty() {
+                    profile.divide_among_paths(&path_uses);
+                }
                 let effective = summary.effective_bursts();
                 profile.run.effective_bursts = Some(effective);
                 let mut notes = bursts.notes();
@@ -633,6 +652,30 @@ impl Rows {
         (cells, moved)
     }
 
+    /// Through which calls bursts' accesses came, divided in the same way. `place`: where a path that ends at some code is in the profile, and
+    /// an object.
+    fn divided_path_uses(
+        &self,
+        sites: &Sites,
+        mut place: impl FnMut(Option<PathId>, Code, u32) -> Option<(Option<PathIx>, ObjectIx)>,
+    ) -> PathUses {
+        let mut sums: BTreeMap<(u32, ObjectIx, Option<PathIx>), Amount> = BTreeMap::new();
+        let ordered: BTreeMap<_, _> = self.path_uses.iter().collect();
+        for (&(row, object, missing, path), &amount) in ordered {
+            let whole = [(object, 1.0)];
+            for &(site, part) in sites.of(row, object, missing).unwrap_or(&whole[..]) {
+                if let Some((path, object)) = place(path, self.code[row as usize].0, site) {
+                    *sums.entry((row, object, path)).or_default() += amount * part;
+                }
+            }
+        }
+        let mut uses = PathUses::new();
+        for ((row, object, path), Amount { accesses, misses }) in sums {
+            uses.entry((CodeIx(row), object)).or_default().push(PathUse { path, accesses, misses });
+        }
+        uses
+    }
+
     /// The samples by call path, divided in the same way.
     fn divided_paths(&self, sites: &Sites) -> BTreeMap<(Option<PathId>, Code, u32), Sampled> {
         // Paths know instructions, not operands: of several those with samples share.
@@ -755,6 +798,13 @@ fn is_file(recording: &Recording, code: Code, path: &str) -> bool {
     code.0.and_then(|file| recording.files().get(file)).is_some_and(|file| file.path == path)
 }
 
+/// The begin of a function that has no name, which stands for all of it; other code is itself.
+fn function_of(code: Code, files: &Files) -> Code {
+    let symbols = code.0.and_then(|file| files.get(file)).and_then(|mapped| mapped.symbols());
+    let function = symbols.and_then(|symbols| symbols.function_at(code.1));
+    function.filter(|function| function.name.is_none()).map_or(code, |function| (code.0, function.start))
+}
+
 /// Call paths that were made already.
 #[derive(Default)]
 struct PathRows {
@@ -762,7 +812,6 @@ struct PathRows {
     callers: FxHashMap<PathId, Option<PathIx>>,
     ends: FxHashMap<(PathId, Code), PathIx>,
     end_frames: FxHashMap<EndFrame, FrameIx>,
-    samples: BTreeMap<(Option<PathIx>, ObjectIx), (u64, u64)>,
 }
 
 /// What makes frames at the ends of paths one: module, function (else its code), file, and the line of a call.
@@ -778,6 +827,7 @@ impl PathRows {
         callers: PathId,
         code: Code,
     ) -> PathIx {
+        let code = function_of(code, recording.files());
         if let Some(&known) = self.ends.get(&(callers, code)) {
             return known;
         }
@@ -807,6 +857,8 @@ impl PathRows {
         // As deep as a path is long.
         let mut at = self.callers(profile, recording, frames, parent);
         for frame in frames.frames(profile, recording, code, true).into_iter().rev() {
+            // Two calls of a line are one.
+            let frame = self.end_frame(profile, frame, false);
             at = Some(self.node(profile, at, frame));
         }
         self.callers.insert(path, at);

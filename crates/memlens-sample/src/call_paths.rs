@@ -1,4 +1,4 @@
-//! Through which calls samples came to where they were: a tree of return addresses.
+//! Through which calls samples, or bursts' accesses, came to where they were: a tree of return addresses.
 //!
 //! ```text
 //!  start ─── main+0x12 ─┬─ build+0x40 ─── insert+0x8     a node is a return address, reached from its parent;
@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::address_space::Code;
 
 /// Return addresses of one path at most.
-const MAX_PATH_FRAMES: usize = 128;
+pub const MAX_PATH_FRAMES: usize = 128;
 /// Nodes of all paths at most.
 const MAX_NODES: usize = 1 << 18;
 
@@ -59,22 +59,25 @@ impl CallPaths {
             self.shortened += 1;
             callers.truncate(MAX_PATH_FRAMES);
         }
-        let mut at = PathId::ROOT;
-        for &code in callers.iter().rev() {
-            if let Some(&known) = self.known.get(&(at, code)) {
-                at = known;
-                continue;
-            }
-            if self.nodes.len() >= self.most_nodes {
-                self.without_room += 1;
-                return None;
-            }
-            let next = PathId(u32::try_from(self.nodes.len()).ok()?);
-            self.nodes.push((at, code));
-            self.known.insert((at, code), next);
-            at = next;
+        callers.iter().rev().try_fold(PathId::ROOT, |path, &code| self.child(path, code))
+    }
+
+    /// The path that goes on from another one by a call with this return address; direct recursion is folded. `None`: there is no room for it.
+    pub fn child(&mut self, path: PathId, code: Code) -> Option<PathId> {
+        if self.node(path).is_some_and(|(_, last)| last == code) {
+            return Some(path);
         }
-        Some(at)
+        if let Some(&known) = self.known.get(&(path, code)) {
+            return Some(known);
+        }
+        if self.nodes.len() >= self.most_nodes {
+            self.without_room += 1;
+            return None;
+        }
+        let next = PathId(u32::try_from(self.nodes.len()).ok()?);
+        self.nodes.push((path, code));
+        self.known.insert((path, code), next);
+        Some(next)
     }
 
     /// The parent and the return address of a node; `None` for the root.
@@ -82,18 +85,18 @@ impl CallPaths {
         self.nodes.get(path.0 as usize).copied().filter(|_| path != PathId::ROOT)
     }
 
-    /// What was cut, one sentence each.
-    pub fn notes(&self) -> Vec<String> {
+    /// What was cut, one sentence each. `what`: whose callers they are.
+    pub fn notes(&self, what: &str) -> Vec<String> {
         let mut notes = Vec::new();
         if self.shortened > 0 {
             notes.push(format!(
-                "{} samples had more than {MAX_PATH_FRAMES} callers; their call paths have the innermost of them.",
+                "{} {what} had more than {MAX_PATH_FRAMES} callers; their call paths have the innermost of them.",
                 self.shortened
             ));
         }
         if self.without_room > 0 {
             notes.push(format!(
-                "{} samples have no call path: there were more than {} different ones.",
+                "{} {what} have no call path: there were more than {} different ones.",
                 self.without_room, self.most_nodes
             ));
         }
@@ -125,7 +128,7 @@ mod tests {
         assert_eq!((code.1, paths.node(search).map(|node| node.0)), (3, Some(main)));
         assert_eq!(paths.node(main).map(|node| node.0), Some(PathId::ROOT));
         assert_eq!(paths.node(PathId::ROOT), None);
-        assert!(paths.notes().is_empty());
+        assert!(paths.notes("samples").is_empty());
     }
 
     #[test]
@@ -144,7 +147,7 @@ mod tests {
         assert!(small.intern(codes(&[2, 1]).into_iter()).is_some());
         assert_eq!(small.intern(codes(&[3, 1]).into_iter()), None);
         assert!(small.intern(codes(&[2, 1]).into_iter()).is_some(), "known ones need no room");
-        let notes = [paths.notes(), small.notes()].concat().join(" ");
+        let notes = [paths.notes("samples"), small.notes("samples")].concat().join(" ");
         assert!(
             notes.starts_with("1 samples had more than 128") && notes.contains("1 samples have no call path")
         );

@@ -654,9 +654,9 @@ impl Recording {
         (TallyKey { spot, within, ..key }, way, address)
     }
 
-    /// The call paths of the samples.
+    /// The call paths of the bursts' accesses, if there are bursts, else of the samples.
     pub fn paths(&self) -> &CallPaths {
-        &self.paths
+        self.bursts.as_ref().map_or(&self.paths, Bursts::call_paths)
     }
 
     /// The files that were mapped.

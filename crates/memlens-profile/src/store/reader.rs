@@ -104,7 +104,7 @@ fn read_tables(folder: &impl Folder, manifest: &Manifest) -> Result<Profile, Ope
         fields: tables.read()?,
         field_uses: tables.read()?,
         paths: tables.read()?,
-        path_samples: tables.read()?,
+        path_cells: tables.read()?,
         threads: tables.read()?,
         marks: tables.read()?,
         series: tables.read()?,

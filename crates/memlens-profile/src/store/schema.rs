@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::columns::{ColumnSchema, Row, schema_of};
 use crate::{
     AccessPattern, CallPath, Cell, CodeLocation, Field, FieldUse, Frame, Mark, Module, Object, ObjectPattern,
-    PathSamples, SeriesPoint, Stack, Thread,
+    PathCell, SeriesPoint, Stack, Thread,
 };
 
 /// Names of all tables.
@@ -21,7 +21,7 @@ pub(crate) const TABLES: [&str; 15] = [
     Field::TABLE,
     FieldUse::TABLE,
     CallPath::TABLE,
-    PathSamples::TABLE,
+    PathCell::TABLE,
     Thread::TABLE,
     Mark::TABLE,
     SeriesPoint::TABLE,
@@ -42,7 +42,7 @@ pub fn schema_markdown() -> String {
     describe::<Field>(&mut text);
     describe::<FieldUse>(&mut text);
     describe::<CallPath>(&mut text);
-    describe::<PathSamples>(&mut text);
+    describe::<PathCell>(&mut text);
     describe::<Thread>(&mut text);
     describe::<Mark>(&mut text);
     describe::<SeriesPoint>(&mut text);

@@ -5,7 +5,7 @@ use memlens_types::Counts;
 use super::columns::{Columns, Row};
 use crate::{
     AccessPattern, CallPath, Cell, CodeLocation, Element, Field, FieldUse, Frame, Mark, Module, Object,
-    ObjectBacking, ObjectPattern, PathSamples, SeriesPoint, SourceLine, Stack, Thread,
+    ObjectBacking, ObjectPattern, PathCell, SeriesPoint, SourceLine, Stack, Thread,
 };
 
 impl Row for Module {
@@ -280,17 +280,16 @@ impl Row for CallPath {
     }
 }
 
-impl Row for PathSamples {
+impl Row for PathCell {
+    /// There were paths of samples only.
     const TABLE: &'static str = "path_samples";
-    const DOC: &'static str =
-        "Samples that waited for an object at the end of a call path; together all samples, or no row.";
+    const DOC: &'static str = "What was done to an object at the end of a call path, by samples or by accesses; together all that `cells` have, or no row.";
     const IS_OPTIONAL: bool = true;
 
     fn columns(&mut self, c: &mut impl Columns) {
         c.column("path", "the innermost frame: row of `paths`; null: not known", &mut self.path);
         c.column("object", "row of `objects`", &mut self.object);
-        c.column("samples", "how many", &mut self.samples);
-        c.column("sample_cost", "what they stand for, in `run.sampling.unit`", &mut self.cost);
+        self.counts.change(|all| nullable_counts(all, c));
     }
 }
 
@@ -332,24 +331,39 @@ impl Row for SeriesPoint {
     }
 }
 
+/// What every profile has of these rows, and what most do not.
 fn counts(counts: &mut Counts, c: &mut impl Columns) {
-    c.column("loads", "loads, modifies included", &mut counts.loads);
-    c.column("stores", "stores, modifies included", &mut counts.stores);
-    c.column("modifies", "operands that read, then write the same bytes", &mut counts.modifies);
+    counts_by(counts, c, |c, name, doc, count| c.column(name, doc, count));
+}
+
+/// The same of rows which there were before accesses were counted there: each count is null where it is 0.
+fn nullable_counts(counts: &mut Counts, c: &mut impl Columns) {
+    counts_by(counts, c, none_or);
+}
+
+/// `plain`: how a count is shown that every profile has.
+fn counts_by<C: Columns>(
+    counts: &mut Counts,
+    c: &mut C,
+    plain: impl Fn(&mut C, &'static str, &'static str, &mut u64),
+) {
+    plain(c, "loads", "loads, modifies included", &mut counts.loads);
+    plain(c, "stores", "stores, modifies included", &mut counts.stores);
+    plain(c, "modifies", "operands that read, then write the same bytes", &mut counts.modifies);
     none_or(
         c,
         "followers",
         "elements of string instructions behind the first one in a line, which wait for nothing; null: none",
         &mut counts.followers,
     );
-    c.column("load_bytes", "bytes read", &mut counts.load_bytes);
-    c.column("store_bytes", "bytes written", &mut counts.store_bytes);
-    c.column("l1_load_misses", "first-level data misses of loads", &mut counts.l1_load_misses);
-    c.column("l1_store_misses", "first-level data misses of stores, modifies", &mut counts.l1_store_misses);
-    c.column("l2_load_misses", "second-level misses of loads", &mut counts.l2_load_misses);
-    c.column("l2_store_misses", "second-level misses of stores, modifies", &mut counts.l2_store_misses);
-    c.column("llc_load_misses", "last-level misses of loads", &mut counts.llc_load_misses);
-    c.column("llc_store_misses", "last-level misses of stores, modifies", &mut counts.llc_store_misses);
+    plain(c, "load_bytes", "bytes read", &mut counts.load_bytes);
+    plain(c, "store_bytes", "bytes written", &mut counts.store_bytes);
+    plain(c, "l1_load_misses", "first-level data misses of loads", &mut counts.l1_load_misses);
+    plain(c, "l1_store_misses", "first-level data misses of stores, modifies", &mut counts.l1_store_misses);
+    plain(c, "l2_load_misses", "second-level misses of loads", &mut counts.l2_load_misses);
+    plain(c, "l2_store_misses", "second-level misses of stores, modifies", &mut counts.l2_store_misses);
+    plain(c, "llc_load_misses", "last-level misses of loads", &mut counts.llc_load_misses);
+    plain(c, "llc_store_misses", "last-level misses of stores, modifies", &mut counts.llc_store_misses);
     none_or(
         c,
         "l2_prefetched",
@@ -374,18 +388,18 @@ fn counts(counts: &mut Counts, c: &mut impl Columns) {
         "those of them that the core would not wait if no address took time to be translated; null: none, or not modelled",
         &mut counts.translation_stall_cycles,
     );
-    c.column("dram_reads", "lines read from memory", &mut counts.dram_reads);
-    c.column("dram_writes", "lines written back to memory; only in `objects`", &mut counts.dram_writes);
-    c.column("dtlb_misses", "first-level data TLB misses", &mut counts.dtlb_misses);
-    c.column("stlb_misses", "second-level TLB misses: page walks", &mut counts.stlb_misses);
-    c.column("page_walk_accesses", "page-table entries read by walks", &mut counts.page_walk_accesses);
+    plain(c, "dram_reads", "lines read from memory", &mut counts.dram_reads);
+    plain(c, "dram_writes", "lines written back to memory; only in `objects`", &mut counts.dram_writes);
+    plain(c, "dtlb_misses", "first-level data TLB misses", &mut counts.dtlb_misses);
+    plain(c, "stlb_misses", "second-level TLB misses: page walks", &mut counts.stlb_misses);
+    plain(c, "page_walk_accesses", "page-table entries read by walks", &mut counts.page_walk_accesses);
     none_or(
         c,
         "walk_cycles",
         "cycles that these walks take; null: none, or each entry read takes the same",
         &mut counts.walk_cycles,
     );
-    c.column("invalidations", "lines lost to another core's write", &mut counts.invalidations);
+    plain(c, "invalidations", "lines lost to another core's write", &mut counts.invalidations);
     let shared = &mut counts.shared;
     none_or(
         c,

@@ -13,9 +13,9 @@ use super::writer::{add_prediction, flush};
 use super::{Existing, OpenError, ProfileWriter, WriteError, keep_prediction, reader};
 use crate::{
     AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Element, Field, FieldIx, FieldUse, Frame, FrameIx,
-    Mark, Module, ModuleIx, Object, ObjectBacking, ObjectIx, ObjectPattern, PathIx, PathSamples,
-    PredictedCause, PredictedPlacement, PredictedWalks, Prediction, Profile, SeriesPoint, SourceLine, Stack,
-    StackIx, Thread, ThreadIx,
+    Mark, Module, ModuleIx, Object, ObjectBacking, ObjectIx, ObjectPattern, PathCell, PathIx, PredictedCause,
+    PredictedPlacement, PredictedWalks, Prediction, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread,
+    ThreadIx,
 };
 
 /// A folder in memory whose operations stop working after a number of them, as if the process died
@@ -221,10 +221,7 @@ fn sample() -> Profile {
             CallPath { parent: None, frame: FrameIx(1) },
             CallPath { parent: Some(PathIx(0)), frame: FrameIx(0) },
         ],
-        path_samples: vec![
-            PathSamples { path: Some(PathIx(1)), object: ObjectIx(0), samples: 3, cost: 30 },
-            PathSamples { path: None, object: ObjectIx(0), samples: 1, cost: 10 },
-        ],
+        path_cells: Vec::new(),
         threads: vec![Thread { tid: 4711, name: Some("main".into()), ..Thread::default() }],
         marks: vec![Mark { instructions: 5, thread: Some(ThreadIx(0)), name: "phase 2".into() }],
         series: vec![SeriesPoint {
@@ -240,6 +237,12 @@ fn sample() -> Profile {
     profile.attribution.unknown_accesses = 3;
     profile.attribution.unknown_reasons.insert("unmapped".into(), 3);
     profile.sum_cells();
+    let whole = Counts { dram_writes: 0, ..profile.totals() };
+    let path_cell = |path, from, until| {
+        let counts = whole.piece(from, until).into();
+        PathCell { path, object: ObjectIx(0), counts }
+    };
+    profile.path_cells = vec![path_cell(Some(PathIx(1)), 0.0, 0.75), path_cell(None, 0.75, 1.0)];
     profile
 }
 
@@ -669,7 +672,7 @@ fn a_profile_without_tables_that_came_later_is_read() {
         fields: Vec::new(),
         field_uses: Vec::new(),
         paths: Vec::new(),
-        path_samples: Vec::new(),
+        path_cells: Vec::new(),
         ..sample()
     };
     assert_eq!(Profile::open(&path).unwrap(), expected);

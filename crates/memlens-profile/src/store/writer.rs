@@ -255,7 +255,7 @@ impl<F: Folder> Tables<'_, F> {
         self.write(&profile.fields)?;
         self.write(&profile.field_uses)?;
         self.write(&profile.paths)?;
-        self.write(&profile.path_samples)?;
+        self.write(&profile.path_cells)?;
         self.write(&profile.threads)?;
         self.write(&profile.marks)?;
         self.write(&profile.series)

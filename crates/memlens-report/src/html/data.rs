@@ -143,7 +143,7 @@ fn is_worth_it(profile: &Profile, by: By) -> bool {
         By::Process => has_processes(),
         By::Field => !profile.fields.is_empty(),
         By::Instruction | By::Function | By::Line => !profile.is_of_bus(),
-        By::Caller => !profile.path_samples.is_empty(),
+        By::Caller => !profile.path_cells.is_empty(),
         By::Object | By::Site | By::Kind => true,
     }
 }

@@ -26,6 +26,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::address_space::Code;
+use crate::call_paths::{CallPaths, MAX_PATH_FRAMES, PathId};
 use crate::unwinder::RED_ZONE;
 
 /// How far below the stack pointer of its tick a burst's frames are looked for, in bytes.
@@ -57,6 +58,15 @@ struct Frame {
     low: u64,
     /// Where the function touched it last.
     last: u64,
+    /// Through which calls the function was reached, if that was asked for.
+    callers: Option<PathId>,
+}
+
+impl Frame {
+    /// Of a function that has touched as much of it.
+    fn new(at: Accessor, cfa: u64, low: u64) -> Self {
+        Self { at, cfa, low, last: low, callers: None }
+    }
 }
 
 /// The frames of a burst's thread, outermost first.
@@ -118,7 +128,7 @@ impl Calls {
                 self.base = called.map(|_| low);
                 low.saturating_add(UNKNOWN_BYTES).min(end)
             });
-            self.frames.push(Frame { at, cfa, low, last: low });
+            self.frames.push(Frame::new(at, cfa, low));
             low = cfa;
         }
         self.frames.reverse();
@@ -140,6 +150,32 @@ impl Calls {
         callers.next().filter(|_| self.are_followed).map(|frame| frame.at.code)
     }
 
+    /// Through which calls the function of an access just made was reached. None: not known, or there is no room for it. Calls stand there by an
+    /// address in them and one byte more, as return addresses do.
+    pub fn callers_of(&mut self, by: Accessor, paths: &mut CallPaths) -> Option<PathId> {
+        if !self.are_followed || self.frames.is_empty() {
+            return None;
+        }
+        let call = |frame: &Frame| (frame.at.code.0, frame.at.code.1.wrapping_add(1));
+        // A function that keeps nothing on the stack has no frame.
+        let own = self.frames.iter().rposition(|frame| frame.at.function == by.function);
+        let callers = own.unwrap_or(self.frames.len());
+        if callers > MAX_PATH_FRAMES {
+            return paths.intern(self.frames[..callers].iter().rev().map(call));
+        }
+        // While a frame has others below it, the call that it waits for is the same.
+        let known = self.frames.iter().take(callers + 1).enumerate().rev();
+        let known = known.filter_map(|(at, frame)| Some((at, frame.callers?))).next();
+        let (first, mut path) = known.unwrap_or((0, PathId::ROOT));
+        for at in first..callers {
+            path = paths.child(path, call(&self.frames[at]))?;
+            if let Some(called) = self.frames.get_mut(at + 1) {
+                called.callers = Some(path);
+            }
+        }
+        Some(path)
+    }
+
     /// An access: the instruction in whose function's frame it is, and its distance from that frame's address. None: it is
     /// not on the stack as far as that is known.
     pub fn touch(&mut self, address: u64, by: Accessor) -> Option<(Code, i64)> {
@@ -156,7 +192,7 @@ impl Calls {
         if address < innermost.low && innermost.at.function != by.function {
             let cfa = innermost.last.max(address) + WORD;
             if self.frames.len() < MOST_FRAMES {
-                self.frames.push(Frame { at: by, cfa, low: address, last: address });
+                self.frames.push(Frame::new(by, cfa, address));
             }
         } else if let Some(own) = self.frames.iter().rposition(|frame| frame.at.function == by.function) {
             self.frames.truncate(own + 1);
@@ -201,7 +237,7 @@ impl Calls {
         if !is_supposed {
             self.bytes.insert(at.function, caller.cfa.saturating_sub(cfa));
         }
-        self.frames.push(Frame { at, cfa, low, last: low });
+        self.frames.push(Frame::new(at, cfa, low));
         self.is_lowest = false;
     }
 
@@ -230,7 +266,7 @@ impl Calls {
         self.base = None;
         let cfa = self.bytes.get(&by.function).map(|bytes| base.saturating_add(*bytes));
         if let Some(cfa) = cfa.filter(|cfa| (base.saturating_add(WORD)..outermost.cfa).contains(cfa)) {
-            self.frames.push(Frame { at: by, cfa, low: base, last: base });
+            self.frames.push(Frame::new(by, cfa, base));
         }
     }
 }
@@ -313,6 +349,39 @@ mod tests {
         assert_eq!(calls.touch(0x7fd0, at(G, 4)), Some(((Some(0), MAIN + 9), -0x30)), "the caller waits");
         assert_eq!(calls.touch(0x7fa8, at(G, 8)), None, "f may have been left, and g have its place");
         assert_eq!(calls.touch(0x7e00, at(G, 12)), None, "below all that is known");
+    }
+
+    #[test]
+    fn callers_are_the_frames_above_ones_own() {
+        let (mut calls, mut paths) = (calls(), CallPaths::default());
+        let mut path = |calls: &mut Calls, by: Accessor| {
+            let mut codes = Vec::new();
+            let mut at = calls.callers_of(by, &mut paths).expect("it is known");
+            while let Some((parent, (_, code))) = paths.node(at) {
+                codes.push(code);
+                at = parent;
+            }
+            codes
+        };
+        // The call in main came before the address that was unwound.
+        assert_eq!(path(&mut calls, at(F, 8)), [MAIN + 10]);
+        assert_eq!(path(&mut calls, at(MAIN, 8)), [0_u64; 0]);
+        // f calls g, by an instruction at 12; g calls a function that touches nothing of the stack.
+        calls.touch(0x7f18, at(F, 12));
+        calls.touch(0x7f10, at(G, 0));
+        assert_eq!(path(&mut calls, at(G, 4)), [F + 13, MAIN + 10]);
+        calls.touch(0x7f08, at(G, 6));
+        assert_eq!(path(&mut calls, at(0x4000, 0)), [G + 7, F + 13, MAIN + 10]);
+        // Once more from elsewhere in f.
+        calls.touch(0x7f18, at(F, 40));
+        calls.touch(0x7f10, at(G, 0));
+        assert_eq!(path(&mut calls, at(G, 4)), [F + 41, MAIN + 10]);
+        // f has returned, and main calls g.
+        calls.touch(0x7fb8, at(MAIN, 20));
+        calls.touch(0x7fb0, at(G, 0));
+        assert_eq!(path(&mut calls, at(G, 4)), [MAIN + 21]);
+        calls.forget();
+        assert_eq!(calls.callers_of(at(G, 4), &mut CallPaths::default()), None);
     }
 
     /// What `f` does in a frame of 0x70 bytes: calls itself, by which the frame's last word is written.

@@ -21,6 +21,7 @@ mod glances;
 mod known_code;
 mod levels;
 mod mini_simulation;
+mod paths;
 mod places;
 mod prefetching;
 mod running;
@@ -50,6 +51,8 @@ use self::data_size::DataSize;
 pub use self::glances::{Glance, Position};
 use self::levels::Levels;
 use self::mini_simulation::MiniSimulation;
+pub use self::paths::Amount;
+use self::paths::{Paths, Seen as SeenPath};
 use self::places::Places;
 pub use self::places::Surroundings;
 use self::prefetching::Prefetching;
@@ -57,6 +60,7 @@ use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Speed, Weights};
 use crate::address_space::Code;
+use crate::call_paths::{CallPaths, PathId};
 use crate::recording::TallyKey;
 
 /// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
@@ -110,6 +114,8 @@ struct Met {
     first_pc: Option<u64>,
     /// Where objects lie that it touched, of those of which it is known how large they are.
     extents: Vec<Extent>,
+    /// Through which calls some of its accesses came.
+    paths: Vec<SeenPath>,
 }
 
 /// Everything that bursts told so far.
@@ -137,6 +143,9 @@ pub struct Bursts {
     weights: Weights,
     /// Where in their objects cells' accesses were, by the cells' numbers.
     offsets: Offsets,
+    /// Through which calls cells' accesses came.
+    paths: Paths,
+    call_paths: CallPaths,
     /// Not yet in `locality`.
     waiting: WaitingBursts,
     /// Lines that threads take from each other; none in the published mini-simulation.
@@ -184,6 +193,8 @@ impl Bursts {
             prefetching,
             weights: Weights::of_this_machine(),
             offsets: Offsets::default(),
+            paths: Paths::default(),
+            call_paths: CallPaths::default(),
             waiting: WaitingBursts::default(),
             sharing,
             running: Running::default(),
@@ -332,6 +343,7 @@ impl Bursts {
             is_cut: End::of(head.end).is_some_and(End::is_at_code),
             references: std::mem::take(&mut self.references),
             extents: met.extents,
+            paths: met.paths,
             code: met.decoded.code,
             ..Waiting::default()
         };
@@ -388,7 +400,19 @@ impl Bursts {
     ) -> Met {
         let numbering = (surroundings.pid, head.generation);
         let part = self.part_of_repeated(numbering, head, words);
-        let Self { blocks, places, instructions, cells, references, begun, offsets, counts, .. } = self;
+        let Self {
+            blocks,
+            places,
+            instructions,
+            cells,
+            references,
+            begun,
+            offsets,
+            counts,
+            paths,
+            call_paths,
+            ..
+        } = self;
         let prefetching = &mut self.prefetching;
         references.clear();
         begun.clear();
@@ -397,6 +421,7 @@ impl Bursts {
         }
         places.next_burst(surroundings);
         let mut extents: Vec<Extent> = Vec::new();
+        let mut seen_paths: Vec<SeenPath> = Vec::new();
         let (mut unknown, mut repeated) = (0, 0);
         let (mut left_out, mut perhaps_left_out) = (0, 0);
         let mut first_pc = None;
@@ -454,6 +479,7 @@ impl Bursts {
             });
             let size = u64::from(known.reference.size_bytes).max(1);
             let tally = cells.tally(whose.cell);
+            let is_first = tally.accesses == 0 || tally.last_burst != counts.bursts;
             tally.last_burst = counts.bursts;
             tally.unseen += f64::from(whose.unseen);
             let one_in = if tally.accesses < MANY_OFFSETS { Offsets::OFTEN } else { Offsets::SELDOM };
@@ -465,8 +491,12 @@ impl Bursts {
                 }
             }
             tally.accesses += 1;
-            if let Some(is_covered) = prefetching.as_mut().and_then(|it| it.access(address)) {
-                tally.lines.add(is_covered);
+            let is_covered = prefetching.as_mut().and_then(|it| it.access(address));
+            is_covered.into_iter().for_each(|is_covered| tally.lines.add(is_covered));
+            if let Some(accesses) = paths.looks_at(is_first) {
+                let by = *known.accessor.get_or_insert_with(|| surroundings.accessor(known.reference.pc));
+                let path = places.callers_of(by, call_paths);
+                seen_paths.push(SeenPath::new(whose.cell, path, accesses, is_covered.is_some()));
             }
             let reference =
                 Reference { address, instruction, owner: whose.cell, size: size as u32, kind: known.kind };
@@ -510,7 +540,7 @@ impl Bursts {
             }
             is_one
         });
-        Met { decoded, repeated, first_pc, extents }
+        Met { decoded, repeated, first_pc, extents, paths: seen_paths }
     }
 
     /// How much of its lines each repeated string instruction of a burst tells. Of several that have more together each has the same part:
@@ -545,6 +575,17 @@ impl Bursts {
             references,
         };
         self.locality.feed_with(&burst, &waiting.extents);
+        self.paths.add(&waiting.paths, weight / references.len().max(1) as f64);
+    }
+
+    /// Through which calls accesses came, and for how much they stand, by the number of their cell in [`Self::cells`].
+    pub fn path_uses(&self) -> impl Iterator<Item = (u32, Option<PathId>, Amount)> {
+        self.paths.iter()
+    }
+
+    /// The call paths of [`Self::path_uses`].
+    pub fn call_paths(&self) -> &CallPaths {
+        &self.call_paths
     }
 
     /// Where in their objects the accesses of the cell with this number in [`Self::cells`] were: the operands are

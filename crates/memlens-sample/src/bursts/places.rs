@@ -10,6 +10,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::calls::{Accessor, Calls};
 use crate::address_space::{AddressSpace, Area, Code, Place};
+use crate::call_paths::{CallPaths, PathId};
 use crate::distinct_pages::PAGE_BYTES;
 use crate::heap::Heap;
 use crate::modules::Files;
@@ -225,6 +226,11 @@ impl Places {
         if self.calls.may_be_called() {
             self.calls.block(at());
         }
+    }
+
+    /// Through which calls the function of an access just made was reached, as far as is known.
+    pub fn callers_of(&mut self, by: Accessor, paths: &mut CallPaths) -> Option<PathId> {
+        self.calls.callers_of(by, paths)
     }
 
     /// Whose an address is. `memo`: of the reference, whose instruction has this number; `cell`: the number of the cell that it has

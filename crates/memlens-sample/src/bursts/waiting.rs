@@ -26,6 +26,7 @@ use super::allocations::{Allocations, Correction, Share};
 use super::between::{Around, Foreign, Look, Times, divide, least_part};
 use super::glances::{Glance, Glances, Position};
 use super::known_code::{KnownCode, Met};
+use super::paths::Seen as SeenPath;
 use super::weights::Speed;
 
 /// Bursts that wait at most, and most threads whose last bursts do …
@@ -69,6 +70,8 @@ pub struct Waiting {
     pub references: Vec<Reference>,
     /// Where objects of known size lie that they touch.
     pub extents: Vec<Extent>,
+    /// Through which calls some of its accesses came.
+    pub paths: Vec<SeenPath>,
     /// Addresses in the code that it executed, rising, and how often.
     pub code: Vec<(u64, u32)>,
     /// Processor time before it that it stands for, in ns, back to the burst before …

@@ -7,6 +7,7 @@ mod advise;
 mod attached;
 mod burst;
 mod calibrate;
+mod callers;
 mod check;
 mod command_line;
 mod diff;

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{compiled, refuse_events};
+use crate::support::{compiled, path_of, refuse_events};
 use serde_json::Value;
 
 fn memlens(arguments: &[&str]) -> Command {
@@ -360,14 +360,6 @@ int main(void)
     return 0;
 }
 "#;
-
-/// The functions of a node of the call tree, innermost first.
-fn path_of(tree: &[Value], node: &Value) -> Vec<String> {
-    let parent = node["parent"].as_u64().and_then(|parent| tree.get(parent as usize));
-    let mut path = vec![node["function"].as_str().unwrap_or("?").to_owned()];
-    path.extend(parent.map(|parent| path_of(tree, parent)).unwrap_or_default());
-    path
-}
 
 #[test]
 fn an_object_is_reached_through_the_calls_that_lead_to_it() {

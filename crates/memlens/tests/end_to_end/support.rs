@@ -11,6 +11,7 @@ use memlens_profile::{
     ObjectIx, Profile, ProfileWriter, RunInfo, Stack, StackIx, Thread, ThreadIx,
 };
 use memlens_types::{Counts, ObjectKind};
+use serde_json::Value;
 
 /// A calibration of some machine, by hand.
 pub const CALIBRATION: &str = r#"
@@ -86,6 +87,14 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
         assert!(started.elapsed() < Duration::from_secs(300), "nothing happened for five minutes");
         sleep(Duration::from_millis(20));
     }
+}
+
+/// The functions of a node of the call tree, innermost first.
+pub fn path_of(tree: &[Value], node: &Value) -> Vec<String> {
+    let parent = node["parent"].as_u64().and_then(|parent| tree.get(parent as usize));
+    let mut path = vec![node["function"].as_str().unwrap_or("?").to_owned()];
+    path.extend(parent.map(|parent| path_of(tree, parent)).unwrap_or_default());
+    path
 }
 
 /// From now on perf_event_open fails with this error in the process and its children. Makes system

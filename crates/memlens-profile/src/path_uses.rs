@@ -1,0 +1,175 @@
+//! A profile's counts by call path, from what was seen of who called.
+//!
+//! Not every access's callers are looked at. Those that are say in which proportions an operand's accesses of an object came through which
+//! calls, and in which proportions those did that seemed to miss. The first divides how many accesses there are, the second what they cost: an
+//! operand may hit for one caller, and miss for another.
+
+use std::collections::{BTreeMap, HashMap};
+
+use memlens_types::Counts;
+
+use crate::{CodeIx, ObjectIx, PathCell, PathIx, Profile};
+
+/// What was seen of one call path: amounts that are compared with those of the other paths.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PathUse {
+    /// The path; `None`: it is not known.
+    pub path: Option<PathIx>,
+    /// For how many accesses it stands.
+    pub accesses: f64,
+    /// For how many misses.
+    pub misses: f64,
+}
+
+/// What was seen of the paths to each object, by operand.
+pub type PathUses = HashMap<(CodeIx, ObjectIx), Vec<PathUse>>;
+
+impl Profile {
+    /// Divides the cells among call paths; what nothing was seen of has none. Linear in cells and uses. To be called when all counts are there.
+    pub fn divide_among_paths(&mut self, uses: &PathUses) {
+        let mut sums: BTreeMap<(Option<PathIx>, ObjectIx), Counts> = BTreeMap::new();
+        for cell in &self.cells {
+            let counts = cell.counts.get();
+            let unknown = [PathUse { path: None, accesses: 1.0, misses: 1.0 }];
+            let uses = uses.get(&(cell.code, cell.object)).filter(|uses| has_any(uses));
+            for (path, piece) in divided(&counts, uses.map_or(&unknown[..], Vec::as_slice)) {
+                *sums.entry((path, cell.object)).or_default() += &piece;
+            }
+        }
+        let is_any = |counts: &Counts| *counts != Counts::default();
+        self.path_cells = sums
+            .into_iter()
+            .filter(|(_, counts)| is_any(counts))
+            .map(|((path, object), counts)| PathCell { path, object, counts: counts.into() })
+            .collect();
+    }
+}
+
+fn has_any(uses: &[PathUse]) -> bool {
+    uses.iter().any(|path| path.accesses > 0.0) && uses.iter().any(|path| path.misses > 0.0)
+}
+
+/// The pieces of some counts: together all of them.
+fn divided<'a>(counts: &Counts, uses: &'a [PathUse]) -> impl Iterator<Item = (Option<PathIx>, Counts)> + 'a {
+    let accesses = shares(uses.iter().map(|path| path.accesses));
+    // Nobody misses more often than he accesses.
+    let most = match counts.l1_misses() {
+        0 => f64::INFINITY,
+        misses => counts.accesses() as f64 / misses as f64,
+    };
+    let costs = bounded(shares(uses.iter().map(|path| path.misses)), &accesses, most);
+    let counts = *counts;
+    let (mut accesses_from, mut costs_from) = (0.0, 0.0);
+    uses.iter().enumerate().map(move |(at, path)| {
+        let end =
+            |from: f64, share: f64| if at + 1 == uses.len() { 1.0 } else { f64::min(from + share, 1.0) };
+        let (accesses_until, costs_until) = (end(accesses_from, accesses[at]), end(costs_from, costs[at]));
+        let piece = counts.piece(accesses_from, accesses_until);
+        let piece = piece.with_costs_of(&counts.piece(costs_from, costs_until));
+        (accesses_from, costs_from) = (accesses_until, costs_until);
+        (path.path, piece)
+    })
+}
+
+/// Amounts as parts of their sum.
+fn shares(amounts: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut shares: Vec<f64> = amounts.collect();
+    let sum: f64 = shares.iter().sum();
+    shares.iter_mut().for_each(|share| *share /= sum);
+    shares
+}
+
+/// Shares of which none is more than `most` times another share, of the same sum; `most` is 1 at least. What one has too much of, the others
+/// have in proportion.
+fn bounded(mut shares: Vec<f64>, others: &[f64], most: f64) -> Vec<f64> {
+    let mut is_bound = vec![false; shares.len()];
+    // Each round binds one more at least.
+    for _ in 0..shares.len() {
+        let mut excess = 0.0;
+        for (at, share) in shares.iter_mut().enumerate() {
+            let bound = most * others[at];
+            if !is_bound[at] && *share > bound {
+                excess += *share - bound;
+                (*share, is_bound[at]) = (bound, true);
+            }
+        }
+        let free: f64 =
+            shares.iter().zip(&is_bound).filter(|(_, bound)| !**bound).map(|(share, _)| share).sum();
+        if excess <= 0.0 || free <= 0.0 {
+            break;
+        }
+        for (share, _) in shares.iter_mut().zip(&is_bound).filter(|(_, bound)| !**bound) {
+            *share *= 1.0 + excess / free;
+        }
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cell;
+
+    const CODE: CodeIx = CodeIx(0);
+
+    fn seen(path: u32, accesses: f64, misses: f64) -> PathUse {
+        PathUse { path: Some(PathIx(path)), accesses, misses }
+    }
+
+    fn divided_profile(counts: Counts, uses: Vec<PathUse>) -> Vec<(Option<u32>, Counts)> {
+        let cell =
+            |object| Cell { code: CODE, object: ObjectIx(object), counts: counts.into(), ..Cell::default() };
+        let mut profile = Profile { cells: vec![cell(0), cell(1)], ..Profile::default() };
+        profile.divide_among_paths(&HashMap::from([((CODE, ObjectIx(0)), uses)]));
+        let of_first = profile.path_cells.iter().filter(|cell| cell.object == ObjectIx(0));
+        let found = of_first.map(|cell| (cell.path.map(|path| path.0), cell.counts.get())).collect();
+        // Of the other object nothing was seen.
+        let others: Vec<_> = profile.path_cells.iter().filter(|cell| cell.object == ObjectIx(1)).collect();
+        assert_eq!(others, [&PathCell { path: None, object: ObjectIx(1), counts: counts.into() }]);
+        found
+    }
+
+    #[test]
+    fn accesses_go_by_accesses_and_costs_by_misses() {
+        let counts = Counts {
+            loads: 1000,
+            load_bytes: 8000,
+            l1_load_misses: 100,
+            stall_cycles: 50,
+            ..Counts::default()
+        };
+        let found = divided_profile(counts, vec![seen(3, 900.0, 20.0), seen(5, 100.0, 80.0)]);
+        let piece = |loads, l1_load_misses, stall_cycles| Counts {
+            loads,
+            load_bytes: 8 * loads,
+            l1_load_misses,
+            stall_cycles,
+            ..Counts::default()
+        };
+        assert_eq!(found, [(Some(3), piece(900, 20, 10)), (Some(5), piece(100, 80, 40))]);
+    }
+
+    #[test]
+    fn nobody_misses_more_often_than_he_accesses() {
+        let counts = Counts { loads: 1000, l1_load_misses: 500, ..Counts::default() };
+        let found =
+            divided_profile(counts, vec![seen(0, 890.0, 10.0), seen(1, 10.0, 89.0), seen(2, 100.0, 1.0)]);
+        let misses: Vec<_> = found.iter().map(|(_, counts)| (counts.loads, counts.l1_load_misses)).collect();
+        // The second has ten accesses; what else it has of the misses the others share as 10 to 1.
+        assert_eq!(misses, [(890, 445), (10, 10), (100, 45)]);
+    }
+
+    #[test]
+    fn nothing_is_lost_in_rounding() {
+        let counts = Counts { loads: 7, stores: 5, l1_load_misses: 3, dtlb_misses: 1, ..Counts::default() };
+        let uses = (0..9).map(|path| seen(path, 1.0, 1.0 + f64::from(path))).collect();
+        let sum = divided_profile(counts, uses).iter().fold(Counts::default(), |mut sum, (_, piece)| {
+            sum += piece;
+            sum
+        });
+        assert_eq!(sum, counts);
+        // Amounts that say nothing.
+        let found = divided_profile(counts, vec![seen(0, 0.0, 0.0)]);
+        assert_eq!(found, [(None, counts)]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Through which calls bursts' accesses came: of some of them, by chance, the callers are looked at (`calls.rs`).
+//!
+//! The first access of a cell in a burst is always one of them, so that rare ones have callers, too; it stands for itself, the others for as many
+//! as are passed over. How much a burst stands for is known later: until then what was seen waits with it.
+//!
+//! An access to a line that was not used lately (`prefetching.rs`) is taken for one that misses.
+
+use std::ops::{AddAssign, Mul};
+
+use rustc_hash::FxHashMap;
+
+use crate::call_paths::PathId;
+
+/// One access in 2 to this is looked at.
+const SELDOM_BITS: u32 = 5;
+/// Pairs of a cell and a path at most: 40 bytes each. What there is no room for has no path.
+const MOST_PAIRS: usize = 1 << 20;
+
+/// Accesses of a cell that came through some calls, in a burst.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// The number of the cell.
+    pub cell: u32,
+    /// The callers; None: they are not known.
+    pub path: Option<PathId>,
+    /// For how many accesses it stands in its burst.
+    pub accesses: f32,
+    /// For how many misses.
+    pub misses: f32,
+}
+
+impl Seen {
+    /// Of a hit, where something of the same cell misses: what misses decides, and where nothing does, all count alike.
+    const OF_A_HIT: f32 = 1.0 / 1024.0;
+
+    /// An access that stands for so many.
+    pub fn new(cell: u32, path: Option<PathId>, accesses: f32, is_miss: bool) -> Self {
+        let misses = if is_miss { accesses } else { accesses * Self::OF_A_HIT };
+        Self { cell, path, accesses, misses }
+    }
+}
+
+/// For how much a pair of a cell and a path stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amount {
+    /// Accesses.
+    pub accesses: f64,
+    /// Those that miss; of others a little.
+    pub misses: f64,
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, more: Self) {
+        self.accesses += more.accesses;
+        self.misses += more.misses;
+    }
+}
+
+impl Mul<f64> for Amount {
+    type Output = Self;
+
+    fn mul(self, factor: f64) -> Self {
+        Self { accesses: self.accesses * factor, misses: self.misses * factor }
+    }
+}
+
+/// All that was seen.
+#[derive(Debug, Default)]
+pub struct Paths {
+    pairs: FxHashMap<(u32, Option<PathId>), Amount>,
+    random: u64,
+}
+
+impl Paths {
+    /// For how many accesses the next one stands, if it is looked at. `is_first`: its cell has none in the burst before it.
+    #[inline]
+    pub fn looks_at(&mut self, is_first: bool) -> Option<f32> {
+        if is_first {
+            return Some(1.0);
+        }
+        // The high bits of a linear congruential generator (Knuth's MMIX).
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> (u64::BITS - SELDOM_BITS) == 0).then_some((1_u32 << SELDOM_BITS) as f32)
+    }
+
+    /// A burst's, of whose accesses each stands for so many.
+    pub fn add(&mut self, seen: &[Seen], an_access: f64) {
+        for &Seen { cell, path, accesses, misses } in seen {
+            let has_room = self.pairs.len() < MOST_PAIRS || self.pairs.contains_key(&(cell, path));
+            let amount = Amount { accesses: f64::from(accesses), misses: f64::from(misses) } * an_access;
+            *self.pairs.entry((cell, if has_room { path } else { None })).or_default() += amount;
+        }
+    }
+
+    /// Each cell's number with a path and what it stands for.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Option<PathId>, Amount)> {
+        self.pairs.iter().map(|(&(cell, path), &amount)| (cell, path, amount))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_looked_at_stands_for_all() {
+        let mut paths = Paths::default();
+        let mut seen = Vec::new();
+        const ACCESSES: u32 = 100_000;
+        for at in 0..ACCESSES {
+            if let Some(accesses) = paths.looks_at(at == 0) {
+                seen.push(Seen::new(4, Some(PathId::ROOT), accesses, false));
+            }
+        }
+        assert!(seen.len() < 5000, "{}", seen.len());
+        // Each access of the burst stands for ten; then one that is rarer, and misses.
+        paths.add(&seen, 10.0);
+        paths.add(&[Seen::new(4, None, 1.0, true)], 1000.0);
+        let mut found: Vec<_> = paths.iter().collect();
+        found.sort_by_key(|&(cell, path, _)| (cell, path));
+        let [(4, None, rare), (4, Some(PathId::ROOT), often)] = found[..] else { panic!("{found:?}") };
+        assert_eq!(rare, Amount { accesses: 1000.0, misses: 1000.0 });
+        let all = f64::from(10 * ACCESSES);
+        assert!((often.accesses / all - 1.0).abs() < 0.1, "{often:?}");
+        assert!((often.misses / often.accesses - 1.0 / 1024.0).abs() < 1e-9);
+    }
+}
