@@ -1,4 +1,4 @@
-//! How a profile is shown: tables for people, JSON and CSV for programs, callgrind for browsers.
+//! How a profile is shown: tables for people, JSON and CSV for programs; callgrind, pprof and flame graphs for other tools.
 //!
 //! The crate deliberately does not know how profiles are made or stored, nor anything of the process
 //! it runs in: terminal width and colour are told to it, and it returns text.
@@ -29,6 +29,7 @@ mod pattern;
 mod prediction;
 pub mod rank;
 mod row;
+mod stacks;
 mod table;
 mod unlike;
 mod word;
@@ -56,5 +57,6 @@ pub use json::{SCHEMA, json, json_report};
 pub use number::count as short_count;
 pub use prediction::prediction_table;
 pub use row::By;
+pub use stacks::{Tree, flame_graph, folded, pprof, stack_columns, stacks_total};
 pub use table::{View, table};
 pub use word::UnknownWord;

@@ -1,12 +1,16 @@
 //! `memlens export`.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use memlens_report::callgrind;
+use memlens_profile::Profile;
+use memlens_report::{Column, Tree, callgrind, flame_graph, folded, pprof, stack_columns, stacks_total};
 
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
+use crate::view_args::list;
+use crate::words::Words;
 use crate::{result_file, streams};
 
 /// Arguments of `memlens export`.
@@ -22,14 +26,17 @@ pub struct ExportArgs {
 pub enum ExportFormat {
     /// For callgrind_annotate and KCachegrind: data objects as entries, functions as their callers
     Callgrind(CallgrindArgs),
+    /// A flame graph as one SVG file: where data was made, what it is, who touches it; or who touches what, through which calls
+    Flamegraph(StacksArgs),
+    /// Collapsed stacks, a line each, for flamegraph.pl, inferno, speedscope and others
+    Folded(StacksArgs),
+    /// For pprof and what reads its files (Pyroscope, Parca, speedscope …): all counts, with objects as functions
+    Pprof(PprofArgs),
 }
 
-/// Arguments of `memlens export callgrind`.
+/// Where an export goes.
 #[derive(Args, Debug)]
-#[command(before_help = "\
-Examples:
-  memlens export callgrind ls.memlens --out callgrind.out.ls    then: kcachegrind callgrind.out.ls")]
-pub struct CallgrindArgs {
+pub struct Target {
     /// The profile
     pub profile: PathBuf,
 
@@ -42,18 +49,106 @@ pub struct CallgrindArgs {
     pub force: bool,
 }
 
+/// Arguments of `memlens export callgrind`.
+#[derive(Args, Debug)]
+#[command(before_help = "\
+Examples:
+  memlens export callgrind ls.memlens --out callgrind.out.ls    then: kcachegrind callgrind.out.ls")]
+pub struct CallgrindArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `memlens export flamegraph` and `folded`.
+#[derive(Args, Debug)]
+#[command(
+    before_help = "\
+Examples:
+  memlens export flamegraph ls.memlens --out ls.svg                      where what is waited for was allocated
+  memlens export flamegraph ls.memlens --tree code --out ls.svg          through which calls it is waited for
+  memlens export folded ls.memlens --value llc_misses | flamegraph.pl    last-level misses, by another tool",
+    after_long_help = list("--value", stack_columns())
+)]
+pub struct StacksArgs {
+    #[command(flatten)]
+    target: Target,
+
+    /// What stacks grow from: `data` (kind, calls that led to the allocation, object, field, function that touches it) or `code` (calls that lead to
+    /// the access, function, object)
+    #[arg(long, value_name = "TREE", value_parser = tree_words(), default_value = Tree::Data.as_str())]
+    tree: Tree,
+
+    /// What widths are: a column; if not given, what tables are ranked by (stalls, the wait, time …)
+    #[arg(long, value_name = "COLUMN", value_parser = amount_words(), hide_possible_values = true)]
+    value: Option<Column>,
+}
+
+/// Arguments of `memlens export pprof`.
+#[derive(Args, Debug)]
+#[command(before_help = "\
+Examples:
+  memlens export pprof ls.memlens --out ls.pb.gz    then: go tool pprof -http=: ls.pb.gz")]
+pub struct PprofArgs {
+    #[command(flatten)]
+    target: Target,
+
+    /// What stacks grow from: `data` or `code`, as of `memlens export flamegraph`
+    #[arg(long, value_name = "TREE", value_parser = tree_words(), default_value = Tree::Data.as_str())]
+    tree: Tree,
+}
+
+fn tree_words() -> Words<Tree> {
+    Words::new(Tree::ALL.iter().map(|tree| (tree.as_str(), Some(tree.meaning()))))
+}
+
+fn amount_words() -> Words<Column> {
+    Words::new(stack_columns().map(|column| (column.as_str(), Some(column.meaning()))))
+}
+
 /// Writes the export.
 pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
-    let ExportFormat::Callgrind(args) = &args.format;
-    let profile = open_profile(&args.profile)?;
-    if profile.run.sampling.is_some() {
-        let message = "callgrind's format has counts of accesses and misses, and samples have none: record the program in burst mode \
-                       (memlens record) or in exact mode";
-        return Err(Failure::new(FailureKind::Usage, message));
+    match &args.format {
+        ExportFormat::Callgrind(args) => {
+            let profile = open_profile(&args.target.profile)?;
+            if profile.run.sampling.is_some() {
+                let message = "callgrind's format has counts of accesses and misses, and samples have none: record the program in burst \
+                               mode (memlens record) or in exact mode, or export folded, flamegraph or pprof";
+                return Err(Failure::new(FailureKind::Usage, message));
+            }
+            write(&args.target, |mut out| callgrind::write(&profile, &mut out))
+        }
+        ExportFormat::Folded(args) => {
+            let profile = with_amounts(args)?;
+            write(&args.target, |mut out| folded(&profile, args.tree, args.value, &mut out))
+        }
+        ExportFormat::Flamegraph(args) => {
+            let profile = with_amounts(args)?;
+            write(&args.target, |mut out| flame_graph(&profile, args.tree, args.value, &mut out))
+        }
+        ExportFormat::Pprof(args) => {
+            let profile = open_profile(&args.target.profile)?;
+            write(&args.target, |mut out| pprof(&profile, args.tree, &mut out))
+        }
     }
-    match &args.out {
-        None => streams::write_result(|mut out| callgrind::write(&profile, &mut out))?,
-        Some(path) => result_file::write(path, args.force, |mut out| callgrind::write(&profile, &mut out))?,
+}
+
+/// The profile, if it has any of what is wanted of it.
+fn with_amounts(args: &StacksArgs) -> Result<Profile, Failure> {
+    let profile = open_profile(&args.target.profile)?;
+    if stacks_total(&profile, args.value) > 0 {
+        return Ok(profile);
+    }
+    let message = match args.value {
+        Some(column) => format!("the profile has no {}, so that there is nothing to draw", column.as_str()),
+        None => "the profile has no accesses and no samples, so that there is nothing to draw".to_owned(),
+    };
+    Err(Failure::new(FailureKind::Usage, message))
+}
+
+fn write(target: &Target, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, Failure> {
+    match &target.out {
+        None => streams::write_result(write)?,
+        Some(path) => result_file::write(path, target.force, write)?,
     }
     Ok(0)
 }

@@ -87,7 +87,8 @@ pub fn amount_list(option: &str) -> String {
     list(option, Column::ALL.into_iter().filter(|column| column.adds_up()))
 }
 
-fn list(option: &str, columns: impl Iterator<Item = Column>) -> String {
+/// Some columns with their meanings.
+pub fn list(option: &str, columns: impl Iterator<Item = Column>) -> String {
     let mut text = format!("Columns for {option}:\n");
     for column in columns {
         text += &format!("  {:<19} {}\n", column.as_str(), column.meaning());

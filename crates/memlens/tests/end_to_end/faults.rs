@@ -437,6 +437,7 @@ fn what_exists_stays() {
             "ran",
         ],
         &["export", "callgrind", "p", "--out", "file"],
+        &["export", "pprof", "p", "--out", "file"],
     ] {
         let message = failing(folder.path(), words, 73);
         assert_one_message(&message);

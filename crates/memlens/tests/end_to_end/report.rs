@@ -50,7 +50,7 @@ fn call_paths_that_were_not_sampled_are_missed_in_every_form() {
     for more in [&[][..], &["--format", "csv"], &["--object", "1"]] {
         let words = [&["report", "p", "--by", "caller"], more].concat();
         let message = failing(folder.path(), &words, 64);
-        assert!(message.contains("no call paths") && message.contains("--mode sample"), "{message}");
+        assert!(message.contains("no call paths") && message.contains("burst and sample mode"), "{message}");
     }
 }
 
@@ -126,6 +126,35 @@ fn callgrind_exports_do_not_overwrite() {
     assert!(failing(folder.path(), &words, 73).contains("--force"));
     let again: Vec<&str> = words.into_iter().chain(["--force"]).collect();
     succeeding(folder.path(), &again);
+}
+
+#[test]
+fn stacks_are_exported_for_other_tools() {
+    let folder = folder_with_profile();
+    let of_data = succeeding(folder.path(), &["export", "folded", "p", "--value", "loads"]);
+    let amount = |line: &str| line.rsplit_once(' ').and_then(|(_, amount)| amount.parse().ok()).unwrap_or(0);
+    assert_eq!(of_data.lines().map(amount).sum::<u64>(), 1000, "{of_data}");
+    assert!(of_data.starts_with("heap;") && of_data.contains(";column;"), "{of_data}");
+    // There are no call paths: what the instruction tells.
+    let of_code = succeeding(folder.path(), &["export", "folded", "p", "--value", "loads", "--tree", "code"]);
+    assert_eq!(of_code.lines().map(amount).sum::<u64>(), 1000, "{of_code}");
+    assert!(of_code.contains(";column (heap) "), "{of_code}");
+
+    let words = ["export", "flamegraph", "p", "--out", "p.svg"];
+    succeeding(folder.path(), &words);
+    let svg = fs::read_to_string(folder.path().join("p.svg")).expect("text");
+    assert!(svg.contains("<title>column (") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert!(failing(folder.path(), &words, 73).contains("--force"));
+
+    succeeding(folder.path(), &["export", "pprof", "p", "--out", "p.pb.gz"]);
+    let packed = fs::read(folder.path().join("p.pb.gz")).expect("readable");
+    assert_eq!(packed[..2], [0x1f, 0x8b], "gzip (RFC 1952)");
+
+    let message = failing(folder.path(), &["export", "folded", "p", "--value", "llc_miss"], 64);
+    assert!(message.contains("llc_misses"), "{message}");
+    let message = failing(folder.path(), &["export", "flamegraph", "p", "--value", "fetches"], 64);
+    assert!(message.contains("no fetches"), "{message}");
+    assert!(failing(folder.path(), &["export", "folded", "p", "--value", "bytes"], 64).contains("bytes"));
 }
 
 #[test]
