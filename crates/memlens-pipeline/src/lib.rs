@@ -10,7 +10,7 @@
 //!                      ├─► AddressSpace  address ─► object     (heap, regions, modules, frames)
 //!                      ├─► Cells         (instruction operand × object) ─► counts
 //!                      ├─► Fetches       lines of code, where they are modelled
-//!                      ├─► Windows       short windows of accesses: strides, chains
+//!                      ├─► Windows       short windows of accesses: strides, chains, call paths
 //!                      ├─► Tracer        each access by itself, where that is asked for
 //!                      └─► Batch ─► Simulator (the memory model, on a thread of its own)
 //!                                         └─► misses back into Cells
@@ -51,6 +51,7 @@ mod hot_loop;
 mod lanes;
 mod line_memo;
 mod mask;
+mod paths;
 mod process;
 mod references;
 mod requests;

@@ -177,6 +177,7 @@ impl Process {
             simulator: Simulator::new(&options.machine, model, options.fetches),
             blocks: BlockTable::new(options.fetches.then(|| FetchRule::of(&options.machine))),
             cores: Cores::new(options.machine.cores),
+            windows: Windows::new(options.machine.line_bytes),
             machine: options.machine,
             space: AddressSpace::new(merge, options.debug_search),
             threads: Vec::new(),
@@ -203,7 +204,6 @@ impl Process {
             stack_keys: Vec::new(),
             recursion: Recursion::default(),
             vectors: Vectors::detect(),
-            windows: Windows::new(),
             address_sources: Sources::default(),
             layouts: Layouts::default(),
             family: fork::Family::default(),
@@ -526,7 +526,7 @@ impl Process {
                 let bytes = element as i64 * (elements.max(1) as i64 - 1);
                 let low = if distance < 0 { start.wrapping_sub(bytes as u64) } else { start };
                 let known = (&self.blocks, &self.space);
-                self.windows.ran(known, reference, (low, element as u32, elements));
+                self.windows.ran(known, &thread.stack, reference, (low, element as u32, elements));
             }
         }
         let line = u64::from(self.machine.line_bytes.max(1));
@@ -686,7 +686,7 @@ impl RecordSink for Process {
         let Some((number, mut thread)) = self.take_thread(slot) else { return };
         let mut at = 0;
         if self.collecting && self.windows.is_due(self.serial) {
-            self.windows.look(&self.blocks, &self.space, (number, self.serial), words);
+            self.windows.look(&self.blocks, &self.space, (number, self.serial), &thread.stack, words);
         }
         while at < words.len() {
             if self.collecting && self.tracer.is_none() {

@@ -87,17 +87,22 @@ impl Process {
         for row in &mut builder.profile.objects {
             row.backing = self.backing.get(&row.id).copied();
         }
+        let operands = self.operands(&code_of);
+        let paths = builder.paths_of_cells(self.windows.paths().0, &operands);
         let Builder { mut profile, object_of, .. } = builder;
         self.layouts = layouts;
         // Encoding comes next, and needs room.
         self.space.release_pages();
         self.sum_code(&mut profile.code, &code_of, &object_of);
-        let stalls = self.add_patterns(&mut profile, &code_of, &object_of);
+        let stalls = self.add_patterns(&mut profile, &operands, &object_of);
         // The largest table comes last: what making the others takes is free again.
         (profile.cells, profile.threads) = self.cells(&code_of, &object_of, is_last);
         match stalls {
             Some(stalls) => stalls.add_to(&mut profile, None),
             None => profile.sum_cells(),
+        }
+        if !profile.paths.is_empty() {
+            profile.divide_among_paths(|cell| paths.of(cell));
         }
         self.attribution(&mut profile);
         profile.note_generated_code();
@@ -194,31 +199,34 @@ impl Process {
         rows
     }
 
+    /// Operands by their numbers in windows, with their rows of code.
+    fn operands(&self, code_of: &CodeRows) -> Vec<(u32, CodeIx)> {
+        let references = self.blocks.references();
+        let (_, numbers) = self.windows.paths();
+        let row = |(reference, code): (u32, CodeIx)| {
+            let reference = references.get(reference as usize)?;
+            if reference.attr.kind() == AccessKind::Fetch {
+                return None;
+            }
+            Some((*numbers.get(&reference.operand_key())?, code))
+        };
+        code_of.iter().filter_map(row).collect()
+    }
+
     /// How operands go through memory; what comes back says how much of it they wait for.
     fn add_patterns(
         &mut self,
         profile: &mut Profile,
-        code_of: &CodeRows,
+        operands: &[(u32, CodeIx)],
         objects: &FxHashMap<u32, ObjectIx>,
     ) -> Option<StallParts> {
-        let references = self.blocks.references();
-        let (patterns, kept, others, numbers) = self.windows.patterns();
-        let operands: Vec<(u32, CodeIx)> = code_of
-            .iter()
-            .filter_map(|(reference, code)| {
-                let reference = references.get(reference as usize)?;
-                if reference.attr.kind() == AccessKind::Fetch {
-                    return None;
-                }
-                Some((*numbers.get(&reference.operand_key())?, code))
-            })
-            .collect();
+        let (patterns, kept, others, _) = self.windows.patterns();
         let space = &self.space;
         let symbols_of = |module: ModuleIx| space.module(module.0 + 1)?.symbols.as_ref();
         let object_of = |_, owner: u32| objects.get(&owner).copied();
         let sources = &mut self.address_sources;
-        memlens_patterns::add_patterns(profile, patterns, &operands, &object_of, &symbols_of, sources);
-        memlens_patterns::stall_parts(profile, (kept, others), &operands, &symbols_of)
+        memlens_patterns::add_patterns(profile, patterns, operands, &object_of, &symbols_of, sources);
+        memlens_patterns::stall_parts(profile, (kept, others), operands, &symbols_of)
     }
 
     fn attribution(&self, profile: &mut Profile) {
@@ -246,6 +254,7 @@ impl Process {
             ));
         }
         attribution.notes.extend(self.notes_on_names());
+        attribution.notes.extend(self.windows.paths().0.notes());
         profile.attribution = attribution;
     }
 }
@@ -446,7 +455,7 @@ impl<'a> Builder<'a> {
 
     /// The frames at a place, innermost (inlined) first. Return addresses stand for the call before
     /// them.
-    fn frames_at(&mut self, key: u64, is_return: bool) -> Vec<FrameIx> {
+    pub(crate) fn frames_at(&mut self, key: u64, is_return: bool) -> Vec<FrameIx> {
         if let Some(known) = self.frames.get(&(key, is_return)) {
             return known.clone();
         }

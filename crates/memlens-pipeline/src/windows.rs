@@ -1,11 +1,11 @@
-//! Short windows of the accesses, for how operands go through memory, and where in objects they are.
+//! Short windows of the accesses, for how operands go through memory, where in objects they are, and through which calls they were reached.
 //!
 //! Every [`INTERVAL`] accesses the records that come next are read once more, apart from the loop that counts: a
 //! window of at most [`WINDOW`] accesses of one thread. A program that ends before there are [`FEWEST`] of them is judged by more
 //! frequent ones ([`EARLY_INTERVAL`]), and what is only done at the begin of a longer one is, too. Blocks whose words are not plain addresses are left out of
 //! it. Cost: a hundredth of a recording's processor time (SQLite), mostly waiting for what is kept of each operand.
 
-use memlens_events::{BlockFlags, RecordHeader};
+use memlens_events::{BlockFlags, RecordHeader, WordRole};
 use memlens_locality::{Burst, Patterns, Reference};
 use rustc_hash::FxHashMap;
 
@@ -14,7 +14,9 @@ use memlens_objects::split_frame_key;
 use memlens_overlap::{Place, Windows as KeptWindows};
 
 use crate::address_space::AddressSpace;
-use crate::block_table::{BlockTable, OperandKey};
+use crate::block_table::{BlockInfo, BlockTable, OperandKey};
+use crate::paths::Paths;
+use crate::shadow_stack::ShadowStack;
 
 /// Accesses from one window to the next. Prime, so that no loop keeps step with it.
 const INTERVAL: u64 = 100_003;
@@ -52,13 +54,14 @@ pub struct Windows {
     /// Where blocks begin in it, and their first instructions.
     begun: Vec<(u32, u64)>,
     offsets: Offsets,
+    paths: Paths,
     kept: KeptWindows,
     early: KeptWindows,
 }
 
 impl Windows {
-    /// None yet.
-    pub fn new() -> Self {
+    /// None yet, on a machine with lines of so many bytes.
+    pub fn new(line_bytes: u32) -> Self {
         Self {
             patterns: Patterns::new(MOST_OPERANDS),
             numbers: FxHashMap::default(),
@@ -69,6 +72,7 @@ impl Windows {
             window: Vec::new(),
             begun: Vec::new(),
             offsets: Offsets::default(),
+            paths: Paths::new(line_bytes),
             kept: KeptWindows::new(KEPT),
             early: KeptWindows::new((EARLY_ACCESSES / EARLY_INTERVAL) as usize),
         }
@@ -80,13 +84,14 @@ impl Windows {
         accesses >= self.due.min(self.early_due)
     }
 
-    /// Looks at the records in `words`, which come after so many accesses.
+    /// Looks at the records in `words`, which come after so many accesses, while the thread has these calls under way.
     #[cold]
     pub fn look(
         &mut self,
         blocks: &BlockTable,
         space: &AddressSpace,
         (thread, accesses): (usize, u64),
+        stack: &ShadowStack,
         words: &[u64],
     ) {
         let (is_regular, is_early) = (accesses >= self.due, accesses < EARLY_ACCESSES);
@@ -96,6 +101,9 @@ impl Windows {
         self.early_due = if is_early { accesses + EARLY_INTERVAL } else { u64::MAX };
         self.window.clear();
         self.begun.clear();
+        self.paths.begin(stack);
+        // All windows together stand for all accesses.
+        let weight = if is_early { EARLY_INTERVAL as f64 / INTERVAL as f64 } else { 1.0 };
         let mut at = 0;
         // Memory is as it is now until the records say otherwise.
         let mut is_as_known = true;
@@ -112,7 +120,11 @@ impl Windows {
             if header.block_id() != 0 {
                 self.begun.push((self.window.len() as u32, block.pc));
             }
+            if block.flags.contains(BlockFlags::IRREGULAR) {
+                self.masked(blocks, header.block_id(), addresses, weight);
+            }
             if header.block_id() == 0 || block.flags.contains(BlockFlags::IRREGULAR) {
+                self.follow(&block, addresses);
                 continue;
             }
             for (reference, &address) in blocks.references_of(header.block_id()).zip(addresses) {
@@ -130,8 +142,10 @@ impl Windows {
                     None if space.is_on_stack(address) => STACK,
                     None => UNKNOWN,
                 };
+                self.paths.saw((number, owner), address, weight);
                 self.window.push(Reference { address, instruction: number, owner, size, kind });
             }
+            self.follow(&block, addresses);
         }
         let place_of = |pc| {
             let (number, svma) = split_frame_key(space.frame_key(pc));
@@ -156,14 +170,49 @@ impl Windows {
         self.patterns.feed(&burst, |it| (it.owner != UNKNOWN).then_some(it.owner));
     }
 
+    /// Accesses under masks, which are in no window: their call paths.
+    fn masked(&mut self, blocks: &BlockTable, id: u32, words: &[u64], weight: f64) {
+        let roles = blocks.words(id);
+        if roles.iter().any(|word| word.role == WordRole::RepStart) {
+            // Those of string instructions are seen apart: few instructions do very much.
+            return;
+        }
+        let addresses = roles.iter().zip(words).filter(|(word, _)| word.role == WordRole::Address);
+        for (reference, (_, &address)) in blocks.references_of(id).zip(addresses) {
+            let number = self.number(blocks, reference as usize);
+            self.paths.saw((number, UNKNOWN), address, weight);
+        }
+    }
+
+    /// A block has ended, perhaps with a call or a return.
+    fn follow(&mut self, block: &BlockInfo, words: &[u64]) {
+        let (is_call, is_return) =
+            (block.flags.contains(BlockFlags::CALL), block.flags.contains(BlockFlags::RETURN));
+        if (is_call || is_return)
+            && let Some(&slot) = words.get(usize::from(block.slot_word))
+        {
+            self.paths.enter_or_leave(is_call, slot, block.return_key);
+        }
+    }
+
+    /// Through which calls operands' accesses came, by the operands' numbers, and these numbers.
+    pub fn paths(&self) -> (&Paths, &FxHashMap<OperandKey, u32>) {
+        (&self.paths, &self.numbers)
+    }
+
     /// A string instruction's operand has gone through so many elements, of which the lowest is at `address`: windows leave its block out, so
     /// where that was is kept apart from them.
     pub fn ran(
         &mut self,
         (blocks, space): (&BlockTable, &AddressSpace),
+        stack: &ShadowStack,
         reference: u32,
         (address, element_bytes, elements): (u64, u32, u64),
     ) {
+        if self.paths.is_due(elements) {
+            let number = self.number(blocks, reference as usize);
+            self.paths.ran((number, UNKNOWN), stack);
+        }
         let Some((object, offset)) = space.place_at(address) else { return };
         let bytes_to_last = elements.saturating_sub(1).saturating_mul(element_bytes.into());
         let last = space.place_at(address.wrapping_add(bytes_to_last));

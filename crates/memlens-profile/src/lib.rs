@@ -8,12 +8,14 @@
 //! [`Profile::merge`] joins the profiles of several processes.
 #![forbid(unsafe_code)]
 
+mod call_paths;
 mod field;
 mod index;
 mod machine_info;
 mod merge;
 mod namesakes;
 mod packed_counts;
+mod path_rows;
 mod path_uses;
 mod pattern_index;
 pub mod place;
@@ -24,11 +26,13 @@ mod store;
 mod texts;
 mod validate;
 
+pub use call_paths::{CallPaths, MAX_PATH_FRAMES, PathId};
 pub use field::{Element, Field, FieldShares, FieldUse};
 pub use index::{CodeIx, FieldIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, ThreadIx};
 pub use machine_info::{CacheInfo, CoreInfo, Latencies, Level, MachineInfo, TlbInfo, WalkTier};
 pub use merge::{MERGED_FROM, MergeError, Merger, NO_STALLS};
 pub use packed_counts::PackedCounts;
+pub use path_rows::{FramesOfCalls, PathRows};
 pub use path_uses::{PathUse, PathUses};
 pub use pattern_index::PatternIndex;
 pub use prediction::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use memlens_types::Counts;
 
-use crate::{CodeIx, ObjectIx, PathCell, PathIx, Profile};
+use crate::{Cell, CodeIx, ObjectIx, PathCell, PathIx, Profile};
 
 /// What was seen of one call path: amounts that are compared with those of the other paths.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,13 +25,14 @@ pub struct PathUse {
 pub type PathUses = HashMap<(CodeIx, ObjectIx), Vec<PathUse>>;
 
 impl Profile {
-    /// Divides the cells among call paths; what nothing was seen of has none. Linear in cells and uses. To be called when all counts are there.
-    pub fn divide_among_paths(&mut self, uses: &PathUses) {
+    /// Divides the cells among call paths, by what was seen of each; of those without there is no path. Linear in cells and uses. To be called when
+    /// all counts are there.
+    pub fn divide_among_paths<'a>(&mut self, uses_of: impl Fn(&Cell) -> Option<&'a Vec<PathUse>>) {
         let mut sums: BTreeMap<(Option<PathIx>, ObjectIx), Counts> = BTreeMap::new();
         for cell in &self.cells {
             let counts = cell.counts.get();
             let unknown = [PathUse { path: None, accesses: 1.0, misses: 1.0 }];
-            let uses = uses.get(&(cell.code, cell.object)).filter(|uses| has_any(uses));
+            let uses = uses_of(cell).filter(|uses| has_any(uses));
             for (path, piece) in divided(&counts, uses.map_or(&unknown[..], Vec::as_slice)) {
                 *sums.entry((path, cell.object)).or_default() += &piece;
             }
@@ -51,13 +52,7 @@ fn has_any(uses: &[PathUse]) -> bool {
 
 /// The pieces of some counts: together all of them.
 fn divided<'a>(counts: &Counts, uses: &'a [PathUse]) -> impl Iterator<Item = (Option<PathIx>, Counts)> + 'a {
-    let accesses = shares(uses.iter().map(|path| path.accesses));
-    // Nobody misses more often than he accesses.
-    let most = match counts.l1_misses() {
-        0 => f64::INFINITY,
-        misses => counts.accesses() as f64 / misses as f64,
-    };
-    let costs = bounded(shares(uses.iter().map(|path| path.misses)), &accesses, most);
+    let (accesses, costs) = shares(counts, uses);
     let counts = *counts;
     let (mut accesses_from, mut costs_from) = (0.0, 0.0);
     uses.iter().enumerate().map(move |(at, path)| {
@@ -71,44 +66,27 @@ fn divided<'a>(counts: &Counts, uses: &'a [PathUse]) -> impl Iterator<Item = (Op
     })
 }
 
-/// Amounts as parts of their sum.
-fn shares(amounts: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut shares: Vec<f64> = amounts.collect();
-    let sum: f64 = shares.iter().sum();
-    shares.iter_mut().for_each(|share| *share /= sum);
-    shares
-}
-
-/// Shares of which none is more than `most` times another share, of the same sum; `most` is 1 at least. What one has too much of, the others
-/// have in proportion.
-fn bounded(mut shares: Vec<f64>, others: &[f64], most: f64) -> Vec<f64> {
-    let mut is_bound = vec![false; shares.len()];
-    // Each round binds one more at least.
-    for _ in 0..shares.len() {
-        let mut excess = 0.0;
-        for (at, share) in shares.iter_mut().enumerate() {
-            let bound = most * others[at];
-            if !is_bound[at] && *share > bound {
-                excess += *share - bound;
-                (*share, is_bound[at]) = (bound, true);
-            }
-        }
-        let free: f64 =
-            shares.iter().zip(&is_bound).filter(|(_, bound)| !**bound).map(|(share, _)| share).sum();
-        if excess <= 0.0 || free <= 0.0 {
-            break;
-        }
-        for (share, _) in shares.iter_mut().zip(&is_bound).filter(|(_, bound)| !**bound) {
-            *share *= 1.0 + excess / free;
-        }
-    }
-    shares
+/// The parts of the accesses and of what they cost that each path has. Where more accesses miss than seemed to, those seen are too few of the ones
+/// that do: the misses are divided by what seemed to miss, and the rest by the rest, so that no path misses more often than it accesses.
+fn shares(counts: &Counts, uses: &[PathUse]) -> (Vec<f64>, Vec<f64>) {
+    let sum = |of: fn(&PathUse) -> f64| uses.iter().map(of).sum::<f64>();
+    let (accesses, misses) = (sum(|path| path.accesses), sum(|path| path.misses));
+    let missing = counts.l1_misses().max(counts.l2_misses()).max(counts.llc_misses());
+    let missing = (missing as f64 / counts.accesses().max(1) as f64).min(1.0);
+    // Of those that seemed to miss so many are thought to.
+    let part = (missing * accesses / misses).min(1.0);
+    let hits = accesses - part * misses;
+    let share = |path: &PathUse| {
+        let of_hits = if hits > 0.0 { (path.accesses - part * path.misses) / hits } else { 0.0 };
+        let of_misses = if hits > 0.0 { missing } else { 1.0 };
+        of_misses * path.misses / misses + (1.0 - of_misses) * of_hits
+    };
+    (uses.iter().map(share).collect(), uses.iter().map(|path| path.misses / misses).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Cell;
 
     const CODE: CodeIx = CodeIx(0);
 
@@ -120,7 +98,7 @@ mod tests {
         let cell =
             |object| Cell { code: CODE, object: ObjectIx(object), counts: counts.into(), ..Cell::default() };
         let mut profile = Profile { cells: vec![cell(0), cell(1)], ..Profile::default() };
-        profile.divide_among_paths(&HashMap::from([((CODE, ObjectIx(0)), uses)]));
+        profile.divide_among_paths(|cell| (cell.object == ObjectIx(0)).then_some(&uses));
         let of_first = profile.path_cells.iter().filter(|cell| cell.object == ObjectIx(0));
         let found = of_first.map(|cell| (cell.path.map(|path| path.0), cell.counts.get())).collect();
         // Of the other object nothing was seen.
@@ -151,12 +129,16 @@ mod tests {
 
     #[test]
     fn nobody_misses_more_often_than_he_accesses() {
-        let counts = Counts { loads: 1000, l1_load_misses: 500, ..Counts::default() };
+        let counts = Counts { loads: 1000, l1_load_misses: 60, ..Counts::default() };
+        // A path that always misses was seen twenty times in a thousand: it has sixty, and the others what is left.
         let found =
-            divided_profile(counts, vec![seen(0, 890.0, 10.0), seen(1, 10.0, 89.0), seen(2, 100.0, 1.0)]);
+            divided_profile(counts, vec![seen(0, 590.0, 0.0), seen(1, 20.0, 20.0), seen(2, 390.0, 0.0)]);
         let misses: Vec<_> = found.iter().map(|(_, counts)| (counts.loads, counts.l1_load_misses)).collect();
-        // The second has ten accesses; what else it has of the misses the others share as 10 to 1.
-        assert_eq!(misses, [(890, 445), (10, 10), (100, 45)]);
+        assert_eq!(misses, [(566, 0), (60, 60), (374, 0)]);
+        // All that was seen missed.
+        let found = divided_profile(counts, vec![seen(0, 30.0, 30.0), seen(1, 10.0, 10.0)]);
+        let misses: Vec<_> = found.iter().map(|(_, counts)| (counts.loads, counts.l1_load_misses)).collect();
+        assert_eq!(misses, [(750, 45), (250, 15)]);
     }
 
     #[test]

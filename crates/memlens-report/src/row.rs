@@ -79,7 +79,7 @@ impl By {
     /// Why a profile that holds something has nothing for this grouping; None: it has.
     pub fn missing_in(self, profile: &Profile) -> Option<&'static str> {
         let has_none = self == Self::Caller && profile.path_cells.is_empty() && !profile.cells.is_empty();
-        has_none.then_some("the profile has no call paths; burst and sample mode have")
+        has_none.then_some("the profile has no call paths")
     }
 
     /// Whether rows are sums of objects, which have write-backs, and not of code or threads.

@@ -2,6 +2,8 @@
 
 mod bfs;
 
+use std::collections::HashMap;
+
 use memlens_profile::{
     CallPath, Cell, CodeLocation, CoreInfo, Element, Field, FieldIx, FieldUse, Frame, FrameIx, Latencies,
     MachineInfo, Mark, Object, ObjectBacking, ObjectIx, PathCell, PathIx, PathUse, PredictedCause,
@@ -607,7 +609,7 @@ fn call_paths_are_rows_by_their_cost() {
     // Of the node's own 4 samples 3 came through build.
     let text = object_detail(&profile, "1", &view).unwrap();
     assert!(text.contains("75.0") && text.contains("25.0") && !text.contains("no call path"), "{text}");
-    // Exact mode has none, and says so.
+    // This one has none, and says so.
     assert!(table(&bfs::profile(), &view).contains("no call paths"));
     assert!(object_detail(&bfs::profile(), "1", &view).unwrap().contains("No call path"));
     for width in 80..=200 {
@@ -652,8 +654,9 @@ fn counted_through_calls() -> Profile {
     ];
     let path = |path, part| PathUse { path: Some(PathIx(path)), accesses: part, misses: part };
     let of_each = || vec![path(1, 0.75), path(2, 0.25)];
-    let uses = profile.cells.iter().map(|cell| ((cell.code, cell.object), of_each())).collect();
-    profile.divide_among_paths(&uses);
+    let uses = profile.cells.iter().map(|cell| ((cell.code, cell.object), of_each()));
+    let uses: HashMap<_, _> = uses.collect();
+    profile.divide_among_paths(|cell| uses.get(&(cell.code, cell.object)));
     profile.validate().unwrap();
     profile
 }

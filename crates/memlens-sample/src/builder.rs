@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use memlens_fields::{Layouts, Offset, Offsets, Seen as SeenField, TypeOf, add_fields};
 use memlens_locality::{CostSpread, Summary};
 use memlens_patterns::Sources;
 use memlens_profile::{
-    CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx,
-    PackedCounts, PathCell, PathIx, PathUse, PathUses, Profile, SampleUnit, SamplingInfo, SourceLine, Stack,
-    StackIx, Texts, Thread, ThreadIx,
+    Cell, CodeIx, CodeLocation, Frame, FrameIx, FramesOfCalls, Module as ModuleRow, ModuleIx, Object,
+    ObjectIx, PackedCounts, PathCell, PathIx, PathRows, PathUse, PathUses, Profile, SampleUnit, SamplingInfo,
+    SourceLine, Stack, StackIx, Texts, Thread, ThreadIx,
 };
 use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
@@ -18,7 +17,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::address_space::Code;
 use crate::bursts::{Amount, Bursts, Cell as BurstCell, Seen};
-use crate::call_paths::PathId;
 use crate::heap::HeapSite;
 use crate::heap_blocks::BlockArea;
 use crate::kin::Kin;
@@ -30,6 +28,7 @@ use crate::site_naming::code_of;
 use crate::spot::Spot;
 use crate::static_attribution::CodeSamples;
 use crate::unseen::{Missing, Unseen, pieces};
+use memlens_profile::PathId;
 
 /// Rows that grow as tallies come; a profile can be taken at any time.
 #[derive(Debug, Default)]
@@ -321,13 +320,14 @@ impl ProfileBuilder {
         let mut path_cells: BTreeMap<(Option<PathIx>, ObjectIx), Sampled> = BTreeMap::new();
         for ((path, code, object), sampled) in rows.divided_paths(&sites) {
             let Some(object) = places[object as usize] else { continue };
-            let path = path.map(|path| paths.end(&mut profile, recording, &mut frames, path, code));
+            let mut code_frames = CodeFrames { profile: &mut profile, recording, frames: &mut frames };
+            let path = path.map(|path| code_frames.path(&mut paths, path, code));
             *path_cells.entry((path, object)).or_default() += &sampled;
         }
         let path_uses = rows.divided_path_uses(&sites, |path, code, object| {
             let object = places[object as usize]?;
-            let path = path.map(|path| paths.end(&mut profile, recording, &mut frames, path, code));
-            Some((path, object))
+            let mut code_frames = CodeFrames { profile: &mut profile, recording, frames: &mut frames };
+            Some((path.map(|path| code_frames.path(&mut paths, path, code)), object))
         });
         if !profile.paths.is_empty() {
             let sampled = path_cells.into_iter().filter(|(_, sampled)| *sampled != Sampled::default());
@@ -382,7 +382,7 @@ impl ProfileBuilder {
                 add_patterns(&mut profile, bursts, &rows, (&places, &sites), recording.files());
                 add_errors(&mut profile, &spreads, &places);
                 if !profile.paths.is_empty() {
-                    profile.divide_among_paths(&path_uses);
+                    profile.divide_among_paths(|cell| path_uses.get(&(cell.code, cell.object)));
                 }
                 let effective = summary.effective_bursts();
                 profile.run.effective_bursts = Some(effective);
@@ -805,93 +805,29 @@ fn function_of(code: Code, files: &Files) -> Code {
     function.filter(|function| function.name.is_none()).map_or(code, |function| (code.0, function.start))
 }
 
-/// Call paths that were made already.
-#[derive(Default)]
-struct PathRows {
-    nodes: FxHashMap<(Option<PathIx>, FrameIx), PathIx>,
-    callers: FxHashMap<PathId, Option<PathIx>>,
-    ends: FxHashMap<(PathId, Code), PathIx>,
-    end_frames: FxHashMap<EndFrame, FrameIx>,
+/// The frames of code, in a profile under way.
+struct CodeFrames<'a> {
+    profile: &'a mut Profile,
+    recording: &'a Recording,
+    frames: &'a mut FrameRows,
 }
 
-/// What makes frames at the ends of paths one: module, function (else its code), file, and the line of a call.
-type EndFrame = (Option<ModuleIx>, Result<Arc<str>, u64>, Option<Arc<str>>, Option<u32>, bool);
-
-impl PathRows {
-    /// The path that ends in the function of some code.
-    fn end(
-        &mut self,
-        profile: &mut Profile,
-        recording: &Recording,
-        frames: &mut FrameRows,
-        callers: PathId,
-        code: Code,
-    ) -> PathIx {
-        let code = function_of(code, recording.files());
-        if let Some(&known) = self.ends.get(&(callers, code)) {
-            return known;
-        }
-        let mut at = self.callers(profile, recording, frames, callers);
-        let located = frames.frames(profile, recording, code, false);
-        for (depth, frame) in located.into_iter().enumerate().rev() {
-            let frame = self.end_frame(profile, frame, depth == 0);
-            at = Some(self.node(profile, at, frame));
-        }
-        // There is one frame at least.
-        let end = at.unwrap_or_default();
-        self.ends.insert((callers, code), end);
-        end
+impl FramesOfCalls<Code> for CodeFrames<'_> {
+    fn profile(&mut self) -> &mut Profile {
+        self.profile
     }
 
-    fn callers(
-        &mut self,
-        profile: &mut Profile,
-        recording: &Recording,
-        frames: &mut FrameRows,
-        path: PathId,
-    ) -> Option<PathIx> {
-        if let Some(&known) = self.callers.get(&path) {
-            return known;
-        }
-        let (parent, code) = recording.paths().node(path)?;
-        // As deep as a path is long.
-        let mut at = self.callers(profile, recording, frames, parent);
-        for frame in frames.frames(profile, recording, code, true).into_iter().rev() {
-            // Two calls of a line are one.
-            let frame = self.end_frame(profile, frame, false);
-            at = Some(self.node(profile, at, frame));
-        }
-        self.callers.insert(path, at);
-        at
+    fn frames_of_call(&mut self, call: Code) -> Vec<FrameIx> {
+        self.frames.frames(self.profile, self.recording, call, true)
     }
+}
 
-    fn node(&mut self, profile: &mut Profile, parent: Option<PathIx>, frame: FrameIx) -> PathIx {
-        *self.nodes.entry((parent, frame)).or_insert_with(|| {
-            let path = PathIx::from_index(profile.paths.len());
-            profile.paths.push(CallPath { parent, frame });
-            path
-        })
-    }
-
-    /// A frame of the sampled function: the same for all its instructions, those inlined into it by their call.
-    fn end_frame(&mut self, profile: &mut Profile, frame: FrameIx, is_innermost: bool) -> FrameIx {
-        let Some(found) = profile.frames.get(frame.index()) else { return frame };
-        let line = if is_innermost { None } else { found.line };
-        let function = found.function.clone().ok_or(found.offset);
-        let key = (found.module, function, found.file.clone(), line, found.inlined);
-        if let Some(&known) = self.end_frames.get(&key) {
-            return known;
-        }
-        let made = match is_innermost {
-            false => frame,
-            true => {
-                let made = Frame { line: None, column: None, source_text: None, ..found.clone() };
-                profile.frames.push(made);
-                FrameIx::from_index(profile.frames.len() - 1)
-            }
-        };
-        self.end_frames.insert(key, made);
-        made
+impl CodeFrames<'_> {
+    /// The path by some callers that ends in the function of some code.
+    fn path(&mut self, paths: &mut PathRows, callers: PathId, code: Code) -> PathIx {
+        let code = function_of(code, self.recording.files());
+        let end = self.frames.frames(self.profile, self.recording, code, false);
+        paths.end(self.recording.paths(), callers, &end, self)
     }
 }
 

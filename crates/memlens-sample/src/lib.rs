@@ -39,7 +39,6 @@ mod allocations;
 mod builder;
 mod burst_pacing;
 mod bursts;
-mod call_paths;
 mod collector;
 mod contention;
 mod coverage;

@@ -17,7 +17,6 @@ use rustc_hash::FxHashMap;
 
 use crate::address_space::{AddressSpace, Area, Code, Place, running_mappings};
 use crate::bursts::{Bursts, Glance, Position, Surroundings};
-use crate::call_paths::{CallPaths, PathId};
 use crate::distinct_pages::DistinctPages;
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::heap_blocks::BlockArea;
@@ -27,6 +26,7 @@ use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
 use crate::spot::{Found, HeapMemory, STACK_BYTES, SampleView, Spot};
 use crate::unwinder::{RED_ZONE, StackFrame, UnwindCache, frame_around};
 use crate::waiting_stack::{ThreadStack, WaitingStacks};
+use memlens_profile::{CallPaths, PathId};
 
 /// The kernel keeps as much of names (proc(5), `/proc/PID/comm`).
 const COMM_CHARACTERS: usize = 15;
@@ -123,7 +123,7 @@ pub struct Recording {
     /// Threads that have just begun, and may take a name.
     young: FxHashMap<u32, Instant>,
     heap: Heap,
-    paths: CallPaths,
+    paths: CallPaths<Code>,
     /// By process: the mappings that `/proc` had last.
     looked_up: FxHashMap<u32, Vec<NewMapping>>,
     /// By process and thread, what came since its last tick.
@@ -655,7 +655,7 @@ impl Recording {
     }
 
     /// The call paths of the bursts' accesses, if there are bursts, else of the samples.
-    pub fn paths(&self) -> &CallPaths {
+    pub fn paths(&self) -> &CallPaths<Code> {
         self.bursts.as_ref().map_or(&self.paths, Bursts::call_paths)
     }
 

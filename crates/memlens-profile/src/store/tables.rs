@@ -266,8 +266,7 @@ impl Row for FieldUse {
 
 impl Row for CallPath {
     const TABLE: &'static str = "paths";
-    const DOC: &'static str =
-        "A node of the tree of samples' call paths; parents come before their children.";
+    const DOC: &'static str = "A node of the tree of call paths; parents come before their children.";
     const IS_OPTIONAL: bool = true;
 
     fn columns(&mut self, c: &mut impl Columns) {

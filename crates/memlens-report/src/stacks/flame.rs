@@ -44,6 +44,8 @@ pub fn flame_graph(
     });
     options.count_name = unit.to_owned();
     options.min_width = LEAST_PERCENT;
+    // The same colours each time.
+    options.hash = true;
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 

@@ -84,8 +84,7 @@ fn profile() -> Profile {
     profile.sum_cells();
     let path = |path, accesses, misses| PathUse { path: Some(PathIx(path)), accesses, misses };
     let of_array = vec![path(2, 0.5, 0.1), path(3, 0.5, 0.9)];
-    let uses = [((profile.cells[0].code, ObjectIx(0)), of_array)].into_iter().collect();
-    profile.divide_among_paths(&uses);
+    profile.divide_among_paths(|cell| (cell.object == ObjectIx(0)).then_some(&of_array));
     profile.validate().expect("sound");
     profile
 }

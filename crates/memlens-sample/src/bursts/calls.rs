@@ -26,8 +26,8 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::address_space::Code;
-use crate::call_paths::{CallPaths, MAX_PATH_FRAMES, PathId};
 use crate::unwinder::RED_ZONE;
+use memlens_profile::{CallPaths, MAX_PATH_FRAMES, PathId};
 
 /// How far below the stack pointer of its tick a burst's frames are looked for, in bytes.
 const BELOW_STACK_POINTER: u64 = 1 << 20;
@@ -152,7 +152,7 @@ impl Calls {
 
     /// Through which calls the function of an access just made was reached. None: not known, or there is no room for it. Calls stand there by an
     /// address in them and one byte more, as return addresses do.
-    pub fn callers_of(&mut self, by: Accessor, paths: &mut CallPaths) -> Option<PathId> {
+    pub fn callers_of(&mut self, by: Accessor, paths: &mut CallPaths<Code>) -> Option<PathId> {
         if !self.are_followed || self.frames.is_empty() {
             return None;
         }

@@ -60,8 +60,8 @@ use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Speed, Weights};
 use crate::address_space::Code;
-use crate::call_paths::{CallPaths, PathId};
 use crate::recording::TallyKey;
+use memlens_profile::{CallPaths, PathId};
 
 /// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
 const MOST_STEPS: u64 = 1 << 20;
@@ -145,7 +145,7 @@ pub struct Bursts {
     offsets: Offsets,
     /// Through which calls cells' accesses came.
     paths: Paths,
-    call_paths: CallPaths,
+    call_paths: CallPaths<Code>,
     /// Not yet in `locality`.
     waiting: WaitingBursts,
     /// Lines that threads take from each other; none in the published mini-simulation.
@@ -584,7 +584,7 @@ impl Bursts {
     }
 
     /// The call paths of [`Self::path_uses`].
-    pub fn call_paths(&self) -> &CallPaths {
+    pub fn call_paths(&self) -> &CallPaths<Code> {
         &self.call_paths
     }
 

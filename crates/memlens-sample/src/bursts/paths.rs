@@ -9,7 +9,7 @@ use std::ops::{AddAssign, Mul};
 
 use rustc_hash::FxHashMap;
 
-use crate::call_paths::PathId;
+use memlens_profile::PathId;
 
 /// One access in 2 to this is looked at.
 const SELDOM_BITS: u32 = 5;

@@ -10,7 +10,6 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::calls::{Accessor, Calls};
 use crate::address_space::{AddressSpace, Area, Code, Place};
-use crate::call_paths::{CallPaths, PathId};
 use crate::distinct_pages::PAGE_BYTES;
 use crate::heap::Heap;
 use crate::modules::Files;
@@ -18,6 +17,7 @@ use crate::naming::below_thread_pointer;
 use crate::on_behalf::is_on_behalf;
 use crate::spot::{HeapMemory, Spot};
 use crate::unwinder::{StackFrame, frame_around};
+use memlens_profile::{CallPaths, PathId};
 
 /// Alignment of heap blocks: what lies in between is one block's.
 const GRANULE: u64 = 16;
@@ -229,7 +229,7 @@ impl Places {
     }
 
     /// Through which calls the function of an access just made was reached, as far as is known.
-    pub fn callers_of(&mut self, by: Accessor, paths: &mut CallPaths) -> Option<PathId> {
+    pub fn callers_of(&mut self, by: Accessor, paths: &mut CallPaths<Code>) -> Option<PathId> {
         self.calls.callers_of(by, paths)
     }
 

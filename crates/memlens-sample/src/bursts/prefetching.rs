@@ -3,21 +3,13 @@
 //! It looks at first-level misses, which a burst does not have. Uses of lines that were not used lately stand in for them:
 //! the part of these that is covered is taken for the part of the misses.
 
+use memlens_locality::Lately;
 use memlens_sim::Prefetcher;
-
-/// Of lines that share a place the last two count as used lately: as many as a first level of 32 KiB has. Places are drawn by
-/// [`place_of`]: by the lowest bits of their numbers arrays that lie multiples of 2 MiB apart would have the same.
-const SETS: usize = 256;
-const WAYS: usize = 2;
-/// No line has this address.
-const NO_LINE: u64 = u64::MAX;
 
 /// A core's prefetcher, during a burst.
 #[derive(Debug)]
 pub struct Prefetching {
-    line_shift: u32,
-    /// The most recent line of a set comes first.
-    lately: Box<[[u64; WAYS]; SETS]>,
+    lately: Lately,
     prefetcher: Prefetcher,
 }
 
@@ -45,34 +37,22 @@ impl Prefetching {
     /// Of a machine with so many streams and lines of so many bytes, a power of two. None: it has no prefetcher.
     pub fn new(streams: u32, line_bytes: u32) -> Option<Self> {
         (streams > 0).then(|| Self {
-            line_shift: line_bytes.trailing_zeros(),
-            lately: Box::new([[NO_LINE; WAYS]; SETS]),
+            lately: Lately::new(line_bytes),
             prefetcher: Prefetcher::new(streams, line_bytes),
         })
     }
 
     /// A burst begins: what happened since the one before is not known.
     pub fn begin(&mut self) {
-        self.lately.fill([NO_LINE; WAYS]);
+        self.lately.clear();
         self.prefetcher.clear();
     }
 
     /// An access. Whether its line was asked for before; None: it was used lately.
     #[inline]
     pub fn access(&mut self, address: u64) -> Option<bool> {
-        let line = address >> self.line_shift;
-        let [first, second] = &mut self.lately[place_of(line)];
-        if *first == line {
-            return None;
-        }
-        let before = std::mem::replace(second, std::mem::replace(first, line));
-        (before != line).then(|| self.prefetcher.miss(address))
+        self.lately.is_new(address).then(|| self.prefetcher.miss(address))
     }
-}
-
-/// Multiplicative hashing (Knuth, The Art of Computer Programming, volume 3, 6.4).
-fn place_of(line: u64) -> usize {
-    (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SETS
 }
 
 #[cfg(test)]

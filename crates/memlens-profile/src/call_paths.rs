@@ -1,4 +1,4 @@
-//! Through which calls samples, or bursts' accesses, came to where they were: a tree of return addresses.
+//! Through which calls samples or accesses came to where they were: a tree of return addresses, while a profile is made.
 //!
 //! ```text
 //!  start ─── main+0x12 ─┬─ build+0x40 ─── insert+0x8     a node is a return address, reached from its parent;
@@ -10,9 +10,8 @@
 //! A path keeps the innermost [`MAX_PATH_FRAMES`] return addresses; direct recursion is folded. The tree has at most
 //! [`MAX_NODES`] nodes (some 8 MB); samples that would need more have no path. Both are counted.
 
-use rustc_hash::FxHashMap;
-
-use crate::address_space::Code;
+use std::collections::HashMap;
+use std::hash::Hash;
 
 /// Return addresses of one path at most.
 pub const MAX_PATH_FRAMES: usize = 128;
@@ -28,42 +27,47 @@ impl PathId {
     pub const ROOT: Self = Self(0);
 }
 
-/// The tree.
-#[derive(Debug)]
-pub struct CallPaths {
+/// The tree. `C` is what stands for a return address.
+#[derive(Clone, Debug)]
+pub struct CallPaths<C> {
     /// Parent and return address of each node; parents come first. The root's are not used.
-    nodes: Vec<(PathId, Code)>,
-    known: FxHashMap<(PathId, Code), PathId>,
+    nodes: Vec<(PathId, C)>,
+    known: HashMap<(PathId, C), PathId>,
     shortened: u64,
     without_room: u64,
     most_nodes: usize,
 }
 
-impl Default for CallPaths {
+impl<C: Copy + Default + Eq + Hash> Default for CallPaths<C> {
     fn default() -> Self {
         Self::with_room(MAX_NODES)
     }
 }
 
-impl CallPaths {
+impl<C: Copy + Default + Eq + Hash> CallPaths<C> {
     fn with_room(most_nodes: usize) -> Self {
-        let nodes = vec![(PathId::ROOT, (None, 0))];
-        Self { nodes, known: FxHashMap::default(), shortened: 0, without_room: 0, most_nodes }
+        let nodes = vec![(PathId::ROOT, C::default())];
+        Self { nodes, known: HashMap::new(), shortened: 0, without_room: 0, most_nodes }
     }
 
     /// The path of a sample whose callers these are, innermost first. `None`: there is no room for it.
-    pub fn intern(&mut self, callers: impl DoubleEndedIterator<Item = Code>) -> Option<PathId> {
-        let mut callers: Vec<Code> = callers.collect();
+    pub fn intern(&mut self, callers: impl DoubleEndedIterator<Item = C>) -> Option<PathId> {
+        let mut callers: Vec<C> = callers.collect();
         callers.dedup();
         if callers.len() > MAX_PATH_FRAMES {
-            self.shortened += 1;
+            self.shorten();
             callers.truncate(MAX_PATH_FRAMES);
         }
         callers.iter().rev().try_fold(PathId::ROOT, |path, &code| self.child(path, code))
     }
 
+    /// Something has more callers than a path keeps.
+    pub fn shorten(&mut self) {
+        self.shortened += 1;
+    }
+
     /// The path that goes on from another one by a call with this return address; direct recursion is folded. `None`: there is no room for it.
-    pub fn child(&mut self, path: PathId, code: Code) -> Option<PathId> {
+    pub fn child(&mut self, path: PathId, code: C) -> Option<PathId> {
         if self.node(path).is_some_and(|(_, last)| last == code) {
             return Some(path);
         }
@@ -81,7 +85,7 @@ impl CallPaths {
     }
 
     /// The parent and the return address of a node; `None` for the root.
-    pub fn node(&self, path: PathId) -> Option<(PathId, Code)> {
+    pub fn node(&self, path: PathId) -> Option<(PathId, C)> {
         self.nodes.get(path.0 as usize).copied().filter(|_| path != PathId::ROOT)
     }
 
@@ -108,14 +112,10 @@ impl CallPaths {
 mod tests {
     use super::*;
 
-    fn codes(svmas: &[u64]) -> Vec<Code> {
-        svmas.iter().map(|&svma| (Some(0), svma)).collect()
-    }
-
     #[test]
     fn paths_share_what_they_have_in_common() {
         let mut paths = CallPaths::default();
-        let mut intern = |svmas: &[u64]| paths.intern(codes(svmas).into_iter()).expect("room");
+        let mut intern = |svmas: &[u64]| paths.intern(svmas.iter().copied()).expect("room");
         assert_eq!(intern(&[]), PathId::ROOT);
         // insert < build < main, search < main, and the first again.
         let insert = intern(&[3, 2, 1]);
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(intern(&[3, 3, 3, 2, 1, 1]), insert);
         let (build, code) = paths.node(insert).expect("a node");
         let (main, _) = paths.node(build).expect("a node");
-        assert_eq!((code.1, paths.node(search).map(|node| node.0)), (3, Some(main)));
+        assert_eq!((code, paths.node(search).map(|node| node.0)), (3, Some(main)));
         assert_eq!(paths.node(main).map(|node| node.0), Some(PathId::ROOT));
         assert_eq!(paths.node(PathId::ROOT), None);
         assert!(paths.notes("samples").is_empty());
@@ -135,18 +135,18 @@ mod tests {
     fn what_is_cut_is_counted() {
         let deep: Vec<u64> = (0..300).collect();
         let mut paths = CallPaths::default();
-        let path = paths.intern(codes(&deep).into_iter()).expect("room");
+        let path = paths.intern(deep.into_iter()).expect("room");
         let mut length = 0;
         let mut at = path;
         while let Some((parent, code)) = paths.node(at) {
-            assert_eq!(code.1, length, "the innermost are kept");
+            assert_eq!(code, length, "the innermost are kept");
             (at, length) = (parent, length + 1);
         }
         assert_eq!(length, 128);
         let mut small = CallPaths::with_room(3);
-        assert!(small.intern(codes(&[2, 1]).into_iter()).is_some());
-        assert_eq!(small.intern(codes(&[3, 1]).into_iter()), None);
-        assert!(small.intern(codes(&[2, 1]).into_iter()).is_some(), "known ones need no room");
+        assert!(small.intern([2, 1].into_iter()).is_some());
+        assert_eq!(small.intern([3, 1].into_iter()), None);
+        assert!(small.intern([2, 1].into_iter()).is_some(), "known ones need no room");
         let notes = [paths.notes("samples"), small.notes("samples")].concat().join(" ");
         assert!(
             notes.starts_with("1 samples had more than 128") && notes.contains("1 samples have no call path")
