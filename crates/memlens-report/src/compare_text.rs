@@ -228,6 +228,7 @@ fn grid(rows: &[&ComparedObject], amounts: Option<&Amounts>) -> Grid {
         text(ALLOCATED_AT, 2, (18, 60), Elide::BeforeLastWord),
     ]);
     Grid {
+        targets: Vec::new(),
         columns,
         rows: rows
             .iter()

@@ -2,25 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use memlens_profile::{Cell, CodeLocation, Object, ObjectBacking, Profile};
+use memlens_profile::{Cell, CodeLocation, Frame, Object, ObjectBacking, ObjectIx, PathSamples, Profile};
 use memlens_types::{Counts, ObjectKind};
 
 use crate::UnknownWord;
 use crate::View;
 use crate::column::Column;
 use crate::field;
-use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrap};
+use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrapped};
 use crate::header::{Fact, of_them_prefetched};
 use crate::known::Known;
 use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::pattern::PatternWords;
-use crate::place::{frame_place, function_name, module_place, object_place, source_place};
-use crate::row::{By, CodeGroup, Row, Whole, by_code, by_path, leading_share, path_function, sort_rows};
+use crate::place::{
+    base_name, code_place, frame_place, function_name, module_place, object_place, source_place,
+};
+use crate::row::{
+    By, CodeGroup, Row, Whole, by_code, by_path, leading_share, path_function, site_key, sort_rows,
+};
+use crate::styled::Layout;
 use crate::table::{
-    ALLOCATED_AT, ALLOCATED_FROM, CALLED_FROM, TableColumn, cost_word, counts, field_columns, grid,
+    ALLOCATED_AT, ALLOCATED_FROM, CALLED_FROM, Page, TableColumn, cost_word, counts, field_columns, grid,
     modelled_word, widen_callers,
 };
+use crate::target::Target;
 use crate::word::the_one;
 
 const INDENT: usize = 11;
@@ -32,29 +38,32 @@ const INDENT: usize = 11;
 /// # Errors
 /// When no object has this number or name, or several names have it as a part.
 pub fn object_detail(profile: &Profile, wanted: &str, view: &View) -> Result<String, UnknownWord> {
-    let objects = Namesakes::wanted(profile, wanted)?;
-    let colour = view.colour;
-    let mut out = object_head(profile, &objects, view);
+    Ok(of_objects(profile, &Namesakes::wanted(profile, wanted)?, view).paint(view.colour))
+}
 
+/// What [`object_detail`] says of objects.
+pub(crate) fn of_objects(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Layout {
+    let mut out = object_head(profile, objects, view);
     let whole = Whole::of(profile, &objects.counts());
     if objects.is_single() {
         for object in objects.objects().filter(|object| object.site.is_some()) {
-            out += &Style::Dim.paint("\nallocated at\n", colour);
-            out += &stack(profile, object).render(view.width, colour);
+            out.push(Style::Dim, "\nallocated at\n");
+            out.append(stack(profile, object).layout(view.width));
         }
     } else {
-        out += &Style::Dim.paint("\nobjects of this name\n", colour);
-        out += &each_of(profile, &objects, whole).text(profile, view);
+        out.push(Style::Dim, "\nobjects of this name\n");
+        out.append(each_of(profile, objects, whole).layout(profile, view));
     }
     if view.by == By::Caller {
-        out.push('\n');
-        return Ok(out + &callers(profile, &objects, whole, view));
+        out.push(Style::Plain, "\n");
+        out.append(callers(profile, objects, whole, view));
+        return out;
     }
     if profile.is_of_bus() {
-        out += "\nWhich code touches it, a bus does not tell.\n";
-        return Ok(out);
+        out.push(Style::Plain, "\nWhich code touches it, a bus does not tell.\n");
+        return out;
     }
-    out += &fields(profile, &objects, whole, view);
+    out.append(fields(profile, objects, whole, view));
     let members = objects.set();
     let cells = profile.cells.iter().filter(|cell| members.contains(&cell.object));
     let group = match view.by {
@@ -63,10 +72,13 @@ pub fn object_detail(profile: &Profile, wanted: &str, view: &View) -> Result<Str
         _ => CodeGroup::Line,
     };
     match code_of(&PatternWords::new(profile), cells, whole, group) {
-        Some(code) => out += &format!("\n{}", code.text(profile, view)),
-        None => out += "\nNo instruction touched it while collection was on.\n",
+        Some(code) => {
+            out.push(Style::Plain, "\n");
+            out.append(code.layout(profile, view));
+        }
+        None => out.push(Style::Plain, "\nNo instruction touched it while collection was on.\n"),
     }
-    Ok(out)
+    out
 }
 
 /// The code of these cells, which touches one object; None: there are none.
@@ -166,15 +178,17 @@ pub(crate) fn structure(profile: &Profile, objects: &Namesakes<'_>, whole: Whole
     Some(Structure { title, bytes: element.map(|element| element.bytes), fields, wide })
 }
 
-/// The same as text.
-fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> String {
-    let Some(Structure { title, fields, wide, .. }) = structure(profile, objects, whole) else {
-        return String::new();
-    };
-    // In the order of places, which shows what lies beside what.
-    let view = View { sort: Some(Column::Offset), top: None, trifles: true, ..view.clone() };
-    let table = fields.text(profile, &view);
-    Style::Dim.paint(&format!("\n{title}\n"), view.colour) + &table + &Style::Dim.paint(&wide, view.colour)
+/// The same laid out.
+fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> Layout {
+    let mut out = Layout::default();
+    if let Some(Structure { title, fields, wide, .. }) = structure(profile, objects, whole) {
+        // In the order of places, which shows what lies beside what.
+        let view = View { sort: Some(Column::Offset), top: None, trifles: true, ..view.clone() };
+        out.push(Style::Dim, format!("\n{title}\n"));
+        out.append(fields.layout(profile, &view));
+        out.push(Style::Dim, wide);
+    }
+    out
 }
 
 /// Which fields have accesses that reach beyond them, as those of vectors do: they count where they begin.
@@ -199,17 +213,19 @@ fn wide_fields(rows: &[Row]) -> String {
 }
 
 /// The call paths that lead to an object.
-fn callers(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> String {
+fn callers(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> Layout {
     let members = objects.set();
     let parts = profile.path_cells.iter().filter(|part| members.contains(&part.object));
     let rows = by_path(profile, parts, whole);
     if rows.is_empty() {
         let why = view.by.missing_in(profile).unwrap_or("nothing that was seen of it");
-        return format!("No call path of it: {why}.\n");
+        let mut out = Layout::default();
+        out.push(Style::Plain, format!("No call path of it: {why}.\n"));
+        return out;
     }
     let what = [TableColumn::Of(Column::Name, ["", "reached by"], 0)];
     let last = [TableColumn::Of(Column::Where, CALLED_FROM, 0)];
-    Part::new(profile, rows, "call path", (&what, &last)).text(profile, view)
+    Part::new(profile, rows, "call path", (&what, &last)).layout(profile, view)
 }
 
 /// A table of a part of the profile: each row's share of it, what the row is, the counts, what comes last.
@@ -243,14 +259,15 @@ impl Part {
         Self { rows, columns, noun }
     }
 
-    fn text(mut self, profile: &Profile, view: &View) -> String {
+    fn layout(mut self, profile: &Profile, view: &View) -> Layout {
         sort_rows(&mut self.rows, view.sort_of(profile));
         let all = self.rows.len();
         self.rows.truncate(view.top.unwrap_or(usize::MAX));
         let mut grid = grid(&self.rows, None, self.columns, profile);
         widen_callers(&mut grid);
-        let table = grid.render(view.width, view.colour);
-        table + &Style::Dim.paint(&(shown(self.rows.len(), all, self.noun, "") + "\n"), view.colour)
+        let mut out = grid.layout(view.width);
+        out.push(Style::Dim, shown(self.rows.len(), all, self.noun, "") + "\n");
+        out
     }
 }
 
@@ -277,13 +294,12 @@ pub(crate) struct About {
     pub(crate) facts: Vec<Fact>,
 }
 
-fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> String {
-    let (width, colour) = (view.width, view.colour);
+fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Layout {
     let About { title, summary, facts } = about(profile, objects);
     let summary: String = summary.into_iter().map(|fact| format!(" · {fact}")).collect();
-    let mut out = heading(&title, &summary, width, colour);
+    let mut out = heading(&title, &summary, view.width);
     for (label, pieces) in facts {
-        out += &wrap(label, INDENT, &pieces, width, colour);
+        out.append(wrapped(label, INDENT, &pieces, view.width));
     }
     out
 }
@@ -415,18 +431,35 @@ fn backing(backing: Option<ObjectBacking>) -> Vec<String> {
 
 /// The calls that allocated an object, innermost first: the function, the place, whether it is inlined, and the source line.
 pub(crate) fn allocated_at(profile: &Profile, object: &Object) -> impl Iterator<Item = [String; 4]> {
-    profile.stack_frames(object.site).map(|frame| {
-        [
-            path_function(profile, frame),
-            source_place(frame).unwrap_or_else(|| module_place(profile, frame)),
-            if frame.inlined { "inlined" } else { "" }.to_owned(),
-            frame.source_text.as_deref().unwrap_or("").trim().to_owned(),
-        ]
-    })
+    profile.stack_frames(object.site).map(|frame| called_at(profile, frame))
+}
+
+/// A frame's function, place, whether it is inlined, and source line.
+fn called_at(profile: &Profile, frame: &Frame) -> [String; 4] {
+    [
+        path_function(profile, frame),
+        source_place(frame).unwrap_or_else(|| module_place(profile, frame)),
+        if frame.inlined { "inlined" } else { "" }.to_owned(),
+        frame.source_text.as_deref().unwrap_or("").trim().to_owned(),
+    ]
 }
 
 /// The same as a grid.
 fn stack(profile: &Profile, object: &Object) -> Grid {
+    let frames = profile.stack_frames(object.site);
+    calls_grid(allocated_at(profile, object), frames.map(function_in))
+}
+
+/// What leads to a frame's function, if that is known.
+fn function_in(frame: &Frame) -> Option<Target> {
+    frame.function.as_deref().map(|function| Target::Function(function.to_owned()))
+}
+
+/// Calls, each with what leads to its function.
+fn calls_grid(
+    calls: impl Iterator<Item = [String; 4]>,
+    targets: impl Iterator<Item = Option<Target>>,
+) -> Grid {
     let column = |titles, priority, flexible| GridColumn {
         titles,
         section: None,
@@ -434,9 +467,10 @@ fn stack(profile: &Profile, object: &Object) -> Grid {
         priority,
         flexible,
         elide: Elide::End,
+        of: None,
     };
     let flexible = |least, most| Some(Flexible { least, comfortable: least, most });
-    let rows = allocated_at(profile, object).map(|[function, at, inlined, source]| {
+    let rows = calls.map(|[function, at, inlined, source]| {
         vec![
             GridCell::new(function, Style::Bold),
             GridCell::new(at, Style::Plain),
@@ -453,6 +487,7 @@ fn stack(profile: &Profile, object: &Object) -> Grid {
             column(["", "source"], 2, flexible(12, 80)),
         ],
         footer: None,
+        targets: targets.collect(),
     }
 }
 
@@ -462,63 +497,263 @@ fn stack(profile: &Profile, object: &Object) -> Grid {
 /// # Errors
 /// When no function has the name, or several have it.
 pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<String, UnknownWord> {
-    let names: Vec<Vec<String>> = profile.code.iter().map(|code| functions_around(profile, code)).collect();
+    let names = all_functions(profile);
     let what = ["function of this profile", "single function of this profile"];
     let name = the_one(names.iter().flatten().map(String::as_str), function, what)?;
+    Ok(of_function(profile, &names, name, CodeGroup::Line, view).paint(view.colour))
+}
+
+/// The functions around each row of code, innermost first.
+fn all_functions(profile: &Profile) -> Vec<Vec<String>> {
+    profile.code.iter().map(|code| functions_around(profile, code)).collect()
+}
+
+/// What [`code_detail`] says of a function, with its code in these groups.
+fn of_function(
+    profile: &Profile,
+    names: &[Vec<String>],
+    name: &str,
+    group: CodeGroup,
+    view: &View,
+) -> Layout {
     let depth = |cell: &Cell| names.get(cell.code.index())?.iter().position(|found| found == name);
     let is_here = |cell: &&Cell| depth(cell).is_some();
-    let (mut sum, mut inlined) = (Counts::default(), Counts::default());
+    let mut inlined = Counts::default();
+    for cell in profile.cells.iter().filter(is_here).filter(|cell| depth(cell) != Some(0)) {
+        inlined += &cell.counts.get();
+    }
+    let of_inlined = Whole::of(profile, &inlined);
+    let said = |whole: Whole| match of_inlined.cost {
+        0 => String::new(),
+        cost => {
+            let part = percent_of_share(cost as f64 / whole.cost.max(1) as f64);
+            format!(", {part} % of it in what was inlined there")
+        }
+    };
+    let code = Code { title: name, facts: &[], said: &said, groups: &[group] };
+    of_code(profile, profile.cells.iter().filter(is_here), code, view)
+}
+
+/// How code is shown: what it is called, lines below that, what is said behind its shares of the whole, in which groups it comes.
+struct Code<'a> {
+    title: &'a str,
+    facts: &'a [Fact],
+    said: &'a dyn Fn(Whole) -> String,
+    groups: &'a [CodeGroup],
+}
+
+/// Some code: the objects that it touches, and its parts. Shares are of its own wait.
+fn of_code<'a>(
+    profile: &'a Profile,
+    cells: impl Iterator<Item = &'a Cell> + Clone,
+    code: Code<'_>,
+    view: &View,
+) -> Layout {
+    let mut sum = Counts::default();
     let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
-    for cell in profile.cells.iter().filter(is_here) {
+    for cell in cells.clone() {
         let counts = cell.counts.get();
         sum += &counts;
-        if depth(cell) != Some(0) {
-            inlined += &counts;
-        }
         *by_object.entry(cell.object.index()).or_default() += &counts;
     }
     let whole = Whole::of(profile, &sum);
-    let of_inlined = Whole::of(profile, &inlined);
+    let shares = shares_of_all(profile, whole) + &(code.said)(whole);
+    let mut out = heading(code.title, &shares, view.width);
+    for (label, pieces) in code.facts {
+        out.append(wrapped(label, INDENT, pieces, view.width));
+    }
+    out.push(Style::Plain, "\n");
+    let objects = by_object.into_iter().map(|(index, counts)| (ObjectIx::from_index(index), counts));
+    out.append(objects_part(profile, objects, whole, "touches").layout(profile, view));
+
+    let words = PatternWords::new(profile);
+    for &group in code.groups {
+        let rows = by_code(&words, cells.clone(), whole, group);
+        let (noun, title) = match group {
+            CodeGroup::Instruction => ("instruction", "instruction"),
+            CodeGroup::Function => ("function", "in function"),
+            CodeGroup::Line => ("line", "line"),
+        };
+        let mut what = vec![TableColumn::Of(Column::Name, ["", title], 0)];
+        let mut last = Vec::new();
+        if group == CodeGroup::Instruction {
+            what.push(TableColumn::Of(Column::Kind, ["", "access"], 1));
+            last.push(TableColumn::Of(Column::Pattern, ["", "pattern"], 2));
+        }
+        last.extend([TableColumn::Of(Column::Objects, ["", "objects"], 0), TableColumn::Source]);
+        out.push(Style::Plain, "\n");
+        out.append(Part::new(profile, rows, noun, (&what, &last)).layout(profile, view));
+    }
+    out
+}
+
+/// Which parts of everything a part is, as said behind its name.
+fn shares_of_all(profile: &Profile, whole: Whole) -> String {
     let all = Whole::of(profile, &profile.totals());
     let fact = |part: u64, whole: u64, word: &str| match whole {
         0 => String::new(),
         _ => format!(" · {} % of the {word}", percent_of_share(part as f64 / whole as f64)),
     };
     let stalls = if profile.has_stalls() { fact(whole.stall, all.stall, "stalls") } else { String::new() };
-    let mut facts = stalls + &fact(whole.cost, all.cost, cost_word(profile));
-    if of_inlined.cost > 0 {
-        let part = percent_of_share(of_inlined.cost as f64 / whole.cost.max(1) as f64);
-        facts += &format!(", {part} % of it in what was inlined there");
-    }
-    let mut out = heading(name, &facts, view.width, view.colour);
-    out.push('\n');
+    stalls + &fact(whole.cost, all.cost, cost_word(profile))
+}
 
-    let objects = by_object.iter().filter_map(|(&index, counts)| {
-        let object = profile.objects.get(index)?;
-        // The object's identity with this function's counts.
+/// Objects with a part of their counts.
+fn objects_part(
+    profile: &Profile,
+    objects: impl Iterator<Item = (ObjectIx, Counts)>,
+    whole: Whole,
+    title: &'static str,
+) -> Part {
+    let rows = objects.filter_map(|(index, counts)| {
+        let object = profile.objects.get(index.index())?;
+        // The object's identity with these counts.
         Some(Row {
             ids: vec![object.id],
             kind: Some(object.kind.as_str().to_owned()),
             type_name: object.type_name.clone(),
             place: object_place(profile, object),
-            ..Row::new(profile, object.name.clone(), counts, false, whole)
+            target: Namesakes::one(profile, index).target(),
+            ..Row::new(profile, object.name.clone(), &counts, false, whole)
         })
     });
     let what = [
         TableColumn::Of(Column::Id, ["", "#"], 0),
-        TableColumn::Of(Column::Name, ["", "touches"], 0),
+        TableColumn::Of(Column::Name, ["", title], 0),
         TableColumn::Of(Column::Kind, ["", "kind"], 1),
     ];
     let last = [TableColumn::Of(Column::Where, ALLOCATED_AT, 1)];
-    out += &Part::new(profile, objects.collect(), "object", (&what, &last)).text(profile, view);
-    out.push('\n');
+    Part::new(profile, rows.collect(), "object", (&what, &last))
+}
 
-    let lines =
-        by_code(&PatternWords::new(profile), profile.cells.iter().filter(is_here), whole, CodeGroup::Line);
-    let what = [TableColumn::Of(Column::Name, ["", "line"], 0)];
-    let last = [TableColumn::Of(Column::Objects, ["", "objects"], 0), TableColumn::Source];
-    out += &Part::new(profile, lines, "line", (&what, &last)).text(profile, view);
-    Ok(out)
+/// What there is to see of a row's target; None: the profile does not have it, or no longer. Of objects the code that touches them, with
+/// `view.by` as [`object_detail`] has it; of code the objects that it touches, and its parts, with [`By::Instruction`] its instructions in
+/// place of a function's lines; of what sums objects these. Linear in the cells.
+pub fn target_page(profile: &Profile, target: &Target, view: &View) -> Option<Page> {
+    let layout = match target {
+        Target::Objects { .. } => of_objects(profile, &target.objects(profile)?, view),
+        Target::Function(name) => {
+            let names = all_functions(profile);
+            let group = if view.by == By::Instruction { CodeGroup::Instruction } else { CodeGroup::Line };
+            names
+                .iter()
+                .flatten()
+                .any(|it| it == name)
+                .then(|| of_function(profile, &names, name, group, view))?
+        }
+        Target::Line { file, line } => of_line(profile, (file, *line), view)?,
+        Target::Instruction { .. } => of_instruction(profile, target, view)?,
+        Target::Site(name) => {
+            let is_there = |object: &Object| site_key(profile, object) == *name;
+            of_members(profile, name, &is_there, view)?
+        }
+        Target::Kind(kind) => of_members(profile, kind.as_str(), &|object| object.kind == *kind, view)?,
+        Target::Field(name) => of_sums(profile, name, &[], field::objects_with(profile, name), view)?,
+        Target::Path(_) => of_path(profile, target, view)?,
+    };
+    Some(layout.into())
+}
+
+fn of_line(profile: &Profile, (file, line): (&str, u32), view: &View) -> Option<Layout> {
+    let frame_of = |code: &CodeLocation| {
+        let frame = profile.stack_frames(code.stack).next()?;
+        (frame.file.as_deref() == Some(file) && frame.line == Some(line)).then_some(frame)
+    };
+    let frames: Vec<Option<&Frame>> = profile.code.iter().map(frame_of).collect();
+    let source = frames.iter().flatten().find_map(|frame| frame.source_text.as_deref());
+    frames.iter().flatten().next()?;
+    let is_here = |cell: &&Cell| frames.get(cell.code.index()).is_some_and(Option::is_some);
+    let mut facts: Vec<Fact> = vec![("file", vec![file.to_owned()])];
+    facts.extend(source.map(|text| ("source", vec![text.trim().to_owned()])));
+    let code = Code {
+        title: &format!("{}:{line}", base_name(file)),
+        facts: &facts,
+        said: &|_| String::new(),
+        groups: &[CodeGroup::Function, CodeGroup::Instruction],
+    };
+    Some(of_code(profile, profile.cells.iter().filter(is_here), code, view))
+}
+
+fn of_instruction(profile: &Profile, target: &Target, view: &View) -> Option<Layout> {
+    // A row a memory operand.
+    let is_it: Vec<bool> =
+        profile.code.iter().map(|code| Target::instruction(profile, code) == *target).collect();
+    let code = profile.code.get(is_it.iter().position(|&is| is)?)?;
+    let is_here = |cell: &&Cell| is_it.get(cell.code.index()) == Some(&true);
+    let module = profile.module(code.module);
+    let frame = profile.stack_frames(code.stack).next();
+    let source = frame.and_then(|frame| frame.source_text.as_deref());
+    let mut facts: Vec<Fact> = Vec::new();
+    facts.extend(module.map(|module| ("module", vec![module.path.clone()])));
+    facts.extend(code_place(profile, code).map(|place| ("line", vec![place])));
+    facts.extend(source.map(|text| ("source", vec![text.trim().to_owned()])));
+    let code = Code {
+        title: &format!("{}+{:#x}", module.map_or("generated", |module| module.name()), code.offset),
+        facts: &facts,
+        said: &|_| String::new(),
+        groups: &[CodeGroup::Function, CodeGroup::Line, CodeGroup::Instruction],
+    };
+    Some(of_code(profile, profile.cells.iter().filter(is_here), code, view))
+}
+
+/// The objects of which something holds.
+fn of_members(
+    profile: &Profile,
+    title: &str,
+    holds: &dyn Fn(&Object) -> bool,
+    view: &View,
+) -> Option<Layout> {
+    let all = (0..profile.objects.len()).map(ObjectIx::from_index).zip(&profile.objects);
+    let members = all.filter(|(_, object)| holds(object)).map(|(index, object)| (index, object.counts));
+    of_sums(profile, title, &[], members.collect(), view)
+}
+
+/// What sums objects, with the counts that each has in it.
+fn of_sums(
+    profile: &Profile,
+    title: &str,
+    facts: &[Fact],
+    objects: Vec<(ObjectIx, Counts)>,
+    view: &View,
+) -> Option<Layout> {
+    if objects.is_empty() {
+        return None;
+    }
+    let mut sum = Counts::default();
+    objects.iter().for_each(|(_, counts)| sum += counts);
+    let whole = Whole::of(profile, &sum);
+    let mut out = heading(title, &shares_of_all(profile, whole), view.width);
+    for (label, pieces) in facts {
+        out.append(wrapped(label, INDENT, pieces, view.width));
+    }
+    out.push(Style::Plain, "\n");
+    out.append(objects_part(profile, objects.into_iter(), whole, "object").layout(profile, view));
+    Some(out)
+}
+
+/// A call path: its functions, and the objects that samples at its end hit.
+fn of_path(profile: &Profile, target: &Target, view: &View) -> Option<Layout> {
+    let is_it = |part: &&PathSamples| Target::path(profile, profile.path_frames(part.path)) == *target;
+    let parts: Vec<&PathSamples> = profile.path_samples.iter().filter(is_it).collect();
+    let path = parts.first()?.path;
+    let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
+    for part in &parts {
+        let counts = by_object.entry(part.object.index()).or_default();
+        counts.sampled.samples += part.samples;
+        counts.sampled.cost += part.cost;
+    }
+    let objects = by_object.into_iter().map(|(index, counts)| (ObjectIx::from_index(index), counts));
+    let first = profile.path_frames(path).next();
+    let title = first.map_or_else(|| "no call path known".to_owned(), |frame| path_function(profile, frame));
+    let mut out = of_sums(profile, &title, &[], objects.collect(), view)?;
+    if first.is_some() {
+        out.push(Style::Dim, "\ncalled from\n");
+        let frames = || profile.path_frames(path);
+        let calls = frames().map(|frame| called_at(profile, frame));
+        let targets = frames().map(function_in);
+        out.append(calls_grid(calls, targets).layout(view.width));
+    }
+    Some(out)
 }
 
 /// The functions that a row of code is in, innermost first: those inlined into each other, and the one they are in.

@@ -8,6 +8,7 @@ use memlens_types::Counts;
 
 use crate::namesakes::Namesakes;
 use crate::row::{Groups, Row, Whole, names_by_cost};
+use crate::target::Target;
 
 /// What a row of a table by field stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,16 +95,6 @@ pub(crate) fn fields_of(profile: &Profile, object: ObjectIx) -> impl Iterator<It
 
 /// All fields; what is in none by its object. Fields of one type are one row, in whatever objects.
 pub(crate) fn by_field(profile: &Profile, whole: Whole) -> Vec<Row> {
-    let counts = FieldCounts::of(profile, profile.cells.iter());
-    let mut groups: BTreeMap<Key, Vec<Part<'_>>> = BTreeMap::new();
-    for (at, field) in profile.fields.iter().enumerate() {
-        let Some(object) = profile.objects.get(field.object.index()) else { continue };
-        let one = (field.object, Some(field), counts.get(FieldIx::from_index(at)));
-        groups.entry(key(object, field)).or_default().push(one);
-    }
-    for (&object, &rest) in &counts.elsewhere {
-        groups.entry(Key::Whole(object)).or_default().push((object, None, rest));
-    }
     let row = |(key, parts): (Key, Vec<Part<'_>>)| {
         let mut sum = Counts::default();
         let mut costs = Vec::new();
@@ -114,15 +105,44 @@ pub(crate) fn by_field(profile: &Profile, whole: Whole) -> Vec<Row> {
             }
         }
         let field = parts.first().and_then(|(_, field, _)| *field);
+        let name = full_name(profile, &key);
+        // Where it is one object's, that has the whole structure.
+        let target = match &parts[..] {
+            [(object, ..)] => Namesakes::one(profile, *object).target(),
+            _ => Some(Target::Field(name.clone())),
+        };
         Row {
             offset: field.and_then(|field| field.offset_bytes),
             bytes: field.and_then(|field| field.size_bytes),
             type_name: field.and_then(|field| field.type_name.as_deref().map(str::to_owned)),
             objects: Some(names_by_cost(costs)),
-            ..Row::new(profile, full_name(profile, &key), &sum, false, whole)
+            target,
+            ..Row::new(profile, name, &sum, false, whole)
         }
     };
-    groups.into_iter().map(row).collect()
+    all_fields(profile).into_iter().map(row).collect()
+}
+
+/// The objects that have a field, each with the counts of that field; the field is named as its row is.
+pub(crate) fn objects_with(profile: &Profile, name: &str) -> Vec<(ObjectIx, Counts)> {
+    let is_it = |(key, _): &(Key, Vec<Part<'_>>)| full_name(profile, key) == name;
+    let parts = all_fields(profile).into_iter().filter(is_it).flat_map(|(_, parts)| parts);
+    parts.map(|(object, _, counts)| (object, counts)).collect()
+}
+
+/// What all rows by field are made of.
+fn all_fields(profile: &Profile) -> BTreeMap<Key, Vec<Part<'_>>> {
+    let counts = FieldCounts::of(profile, profile.cells.iter());
+    let mut groups: BTreeMap<Key, Vec<Part<'_>>> = BTreeMap::new();
+    for (at, field) in profile.fields.iter().enumerate() {
+        let Some(object) = profile.objects.get(field.object.index()) else { continue };
+        let one = (field.object, Some(field), counts.get(FieldIx::from_index(at)));
+        groups.entry(key(object, field)).or_default().push(one);
+    }
+    for (&object, &rest) in &counts.elsewhere {
+        groups.entry(Key::Whole(object)).or_default().push((object, None, rest));
+    }
+    groups
 }
 
 fn key(object: &Object, field: &Field) -> Key {

@@ -5,33 +5,11 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How a piece of text looks when colour is on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Style {
-    #[default]
-    Plain,
-    Bold,
-    Dim,
-    /// Takes a large part of the cost.
-    Hot,
-    /// Takes a fair part of the cost.
-    Warm,
-}
+use crate::Column;
+use crate::styled::{Layout, LineEnd, LineKind};
+use crate::target::Target;
 
-impl Style {
-    /// The text with the terminal's codes around it.
-    pub(crate) fn paint(self, text: &str, colour: bool) -> String {
-        let code = match self {
-            _ if !colour || text.is_empty() => return text.to_owned(),
-            Self::Plain => return text.to_owned(),
-            Self::Bold => "1",
-            Self::Dim => "2",
-            Self::Hot => "1;31",
-            Self::Warm => "33",
-        };
-        format!("\x1b[{code}m{text}\x1b[0m")
-    }
-}
+pub(crate) use crate::styled::Style;
 
 /// One cell.
 #[derive(Clone, Debug, Default)]
@@ -107,12 +85,14 @@ pub(crate) struct GridColumn {
     /// For a column of texts, which may be elided.
     pub(crate) flexible: Option<Flexible>,
     pub(crate) elide: Elide,
+    /// What it holds, where rows can be sorted by it.
+    pub(crate) of: Option<Column>,
 }
 
 impl GridColumn {
     /// A column of numbers.
     pub(crate) fn number(titles: [&'static str; 2], priority: u8) -> Self {
-        Self { titles, section: None, right: true, priority, flexible: None, elide: Elide::End }
+        Self { titles, section: None, right: true, priority, flexible: None, elide: Elide::End, of: None }
     }
 
     /// A column of texts between so many columns wide.
@@ -123,7 +103,7 @@ impl GridColumn {
         elide: Elide,
     ) -> Self {
         let flexible = Some(Flexible { least, comfortable: least, most });
-        Self { titles, section: None, right: false, priority, flexible, elide }
+        Self { titles, section: None, right: false, priority, flexible, elide, of: None }
     }
 }
 
@@ -133,38 +113,74 @@ pub(crate) struct Grid {
     pub(crate) columns: Vec<GridColumn>,
     pub(crate) rows: Vec<Vec<GridCell>>,
     pub(crate) footer: Option<Vec<GridCell>>,
+    /// What rows are of; empty: of nothing that there is more to see of.
+    pub(crate) targets: Vec<Option<Target>>,
 }
 
 const GAP: usize = 2;
 
 impl Grid {
     /// The lines, none wider than `width` columns as long as that is at least about 50.
-    pub(crate) fn render(&self, width: usize, colour: bool) -> String {
+    pub(crate) fn layout(&self, width: usize) -> Layout {
         let (shown, widths) = self.fit(width);
+        let mut out = Layout::default();
         if shown.is_empty() {
-            return String::new();
+            return out;
         }
         let total = widths.iter().sum::<usize>() + GAP * (shown.len() - 1);
-        let rule = Style::Dim.paint(&"─".repeat(total), colour) + "\n";
-        let mut out = self.sections(&shown, &widths, colour);
+        let end = |kind| LineEnd { kind, ..LineEnd::default() };
+        let rule = |out: &mut Layout, kind| {
+            out.push(Style::Dim, "─".repeat(total));
+            out.end_line(end(kind));
+        };
+        self.sections(&mut out, &shown, &widths);
         for line in 0..2 {
             let titles = shown.iter().map(|&column| self.columns[column].titles[line]);
             if titles.clone().any(|title| !title.is_empty()) {
                 let cells: Vec<_> = titles.map(|title| GridCell::new(title, Style::Dim)).collect();
-                self.line(&mut out, &shown, &widths, &cells.iter().collect::<Vec<_>>(), colour);
+                self.line(&mut out, &shown, &widths, &cells.iter().collect::<Vec<_>>());
+                out.end_line(end(LineKind::Titles));
             }
         }
-        out += &rule;
-        for row in &self.rows {
+        rule(&mut out, LineKind::Titles);
+        for (at, row) in self.rows.iter().enumerate() {
             let cells: Vec<_> = shown.iter().map(|&column| &row[column]).collect();
-            self.line(&mut out, &shown, &widths, &cells, colour);
+            self.line(&mut out, &shown, &widths, &cells);
+            let target = self.targets.get(at).cloned().flatten();
+            out.end_line(LineEnd { kind: LineKind::Row, target, words: self.words(row, &shown) });
         }
         if let Some(footer) = &self.footer {
-            out += &rule;
+            rule(&mut out, LineKind::Total);
             let cells: Vec<_> = shown.iter().map(|&column| &footer[column]).collect();
-            self.line(&mut out, &shown, &widths, &cells, colour);
+            self.line(&mut out, &shown, &widths, &cells);
+            out.end_line(end(LineKind::Total));
         }
         out
+    }
+
+    /// The same as text.
+    pub(crate) fn render(&self, width: usize, colour: bool) -> String {
+        self.layout(width).paint(colour)
+    }
+
+    /// A row's texts as a whole, whether there is room for them or not, and the figures that are shown.
+    fn words(&self, row: &[GridCell], shown: &[usize]) -> String {
+        let cells = row.iter().zip(&self.columns).enumerate();
+        let wanted = cells.filter(|(at, (_, column))| !column.right || shown.contains(at));
+        let texts = wanted.map(|(_, (cell, _))| cell.text.trim()).filter(|text| !text.is_empty());
+        texts.collect::<Vec<_>>().join(" ")
+    }
+
+    /// The columns that rows can be sorted by, as far as there is room for them: each with its first place on the line, and its width.
+    pub(crate) fn places(&self, width: usize) -> Vec<(Column, usize, usize)> {
+        let (shown, widths) = self.fit(width);
+        let mut from = 0;
+        let mut places = Vec::new();
+        for (column, width) in shown.into_iter().zip(widths) {
+            places.extend(self.columns[column].of.map(|of| (of, from, width)));
+            from += width + GAP;
+        }
+        places
     }
 
     /// Titles of columns that a reader may look for and that are not shown for want of room, and a width that shows them.
@@ -234,10 +250,10 @@ impl Grid {
     }
 
     /// The line with the sections' names, each over its columns.
-    fn sections(&self, shown: &[usize], widths: &[usize], colour: bool) -> String {
+    fn sections(&self, out: &mut Layout, shown: &[usize], widths: &[usize]) {
         let section_of = |position: usize| self.columns[shown[position]].section;
         if (0..shown.len()).all(|position| section_of(position).is_none()) {
-            return String::new();
+            return;
         }
         let mut line = String::new();
         let mut position = 0;
@@ -260,11 +276,11 @@ impl Grid {
             line += &heading;
             line += &" ".repeat(GAP);
         }
-        Style::Dim.paint(line.trim_end(), colour) + "\n"
+        out.push(Style::Dim, line.trim_end());
+        out.end_line(LineEnd { kind: LineKind::Titles, ..LineEnd::default() });
     }
 
-    fn line(&self, out: &mut String, shown: &[usize], widths: &[usize], cells: &[&GridCell], colour: bool) {
-        let mut line = String::new();
+    fn line(&self, out: &mut Layout, shown: &[usize], widths: &[usize], cells: &[&GridCell]) {
         let mut pending = 0;
         for ((cell, &column), &width) in cells.iter().zip(shown).zip(widths) {
             let text = elide(&cell.text, width, self.columns[column].elide);
@@ -273,16 +289,14 @@ impl Grid {
             // Blanks are written only when something follows, so that no line ends with them.
             pending += before;
             if !text.trim_end().is_empty() {
-                line += &" ".repeat(pending);
-                line += &cell.style.paint(&text, colour);
+                out.push(Style::Plain, " ".repeat(pending));
+                out.push(cell.style, text);
                 pending = 0;
             } else {
                 pending += text.width();
             }
             pending += after + GAP;
         }
-        out.push_str(&line);
-        out.push('\n');
     }
 }
 
@@ -360,7 +374,7 @@ fn split_last_component(text: &str) -> Option<(&str, &str)> {
 }
 
 /// A heading in bold with a plain end, whole: what is too long for a line goes on in the next.
-pub(crate) fn heading(text: &str, end: &str, width: usize, colour: bool) -> String {
+pub(crate) fn heading(text: &str, end: &str, width: usize) -> Layout {
     let text = printable(text);
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -375,24 +389,38 @@ pub(crate) fn heading(text: &str, end: &str, width: usize, colour: bool) -> Stri
             line.push(c);
         }
     }
-    let lines: Vec<String> = lines.iter().map(|line| Style::Bold.paint(line.trim_end(), colour)).collect();
-    let between = if used + end.width() > width { "\n" } else { "" };
-    let end = if between.is_empty() { end } else { end.trim_start_matches([' ', '·']) };
-    format!("{}{between}{end}\n", lines.join("\n"))
+    let mut out = Layout::default();
+    for (at, line) in lines.iter().enumerate() {
+        out.push(Style::Plain, if at > 0 { "\n" } else { "" });
+        out.push(Style::Bold, line.trim_end());
+    }
+    let is_apart = used + end.width() > width;
+    let end = if is_apart { end.trim_start_matches([' ', '·']) } else { end };
+    out.push(Style::Plain, if is_apart { "\n" } else { "" });
+    out.push(Style::Plain, format!("{end}\n"));
+    out
 }
+
+/// What stands between pieces.
+pub(crate) const JOINT: &str = " · ";
 
 /// Joins pieces by ` · ` and breaks lines at `width`; each line starts with a label or its width in
 /// blanks.
-pub(crate) fn wrap(label: &str, indent: usize, pieces: &[String], width: usize, colour: bool) -> String {
+pub(crate) fn wrapped(label: &str, indent: usize, pieces: &[String], width: usize) -> Layout {
     let room = width.saturating_sub(indent);
     let pieces = pieces.iter().map(|piece| elide(&printable(piece), room, Elide::End));
-    joined(label, indent, pieces, " · ", width, colour)
+    joined(label, indent, pieces, JOINT, width)
+}
+
+/// The same as text.
+pub(crate) fn wrap(label: &str, indent: usize, pieces: &[String], width: usize, colour: bool) -> String {
+    wrapped(label, indent, pieces, width).paint(colour)
 }
 
 /// A text as a whole, its lines broken between words at `width`, behind a label.
-pub(crate) fn paragraph(label: &str, indent: usize, text: &str, width: usize, colour: bool) -> String {
+pub(crate) fn paragraph(label: &str, indent: usize, text: &str, width: usize) -> Layout {
     let text = printable(text);
-    joined(label, indent, text.split_whitespace(), " ", width, colour)
+    joined(label, indent, text.split_whitespace(), " ", width)
 }
 
 /// The sentences of a text that fit `lines` of so many columns; of one that does not fit, its beginning. None: all of it fits.
@@ -423,15 +451,18 @@ fn joined(
     pieces: impl IntoIterator<Item = impl AsRef<str>>,
     joint: &str,
     width: usize,
-    colour: bool,
-) -> String {
-    let mut out = String::new();
+) -> Layout {
+    let mut out = Layout::default();
+    let mut label = pad(label, indent, false);
     let mut line = String::new();
+    let mut flush = |line: &mut String| {
+        out.push(Style::Dim, std::mem::replace(&mut label, " ".repeat(indent)));
+        out.push(Style::Plain, format!("{}\n", std::mem::take(line)));
+    };
     for piece in pieces {
         let piece = piece.as_ref();
         if !line.is_empty() && indent + line.width() + joint.width() + piece.width() > width {
-            flush_line(&mut out, label, indent, &line, colour);
-            line.clear();
+            flush(&mut line);
         }
         if !line.is_empty() {
             line += joint;
@@ -439,16 +470,9 @@ fn joined(
         line += piece;
     }
     if !line.is_empty() {
-        flush_line(&mut out, label, indent, &line, colour);
+        flush(&mut line);
     }
     out
-}
-
-fn flush_line(out: &mut String, label: &str, indent: usize, line: &str, colour: bool) {
-    let label = if out.is_empty() { pad(label, indent, false) } else { " ".repeat(indent) };
-    *out += &Style::Dim.paint(&label, colour);
-    *out += line;
-    out.push('\n');
 }
 
 #[cfg(test)]
@@ -476,9 +500,12 @@ mod tests {
     #[test]
     fn paragraphs_break_between_words() {
         let text = "Bursts were made rarer: no processor was idle.";
-        let found = paragraph("note", 6, text, 30, false);
+        let found = paragraph("note", 6, text, 30).paint(false);
         assert_eq!(found, "note  Bursts were made rarer:\n      no processor was idle.\n");
-        assert_eq!(paragraph("note", 6, "averyveryverylongword", 10, false), "note  averyveryverylongword\n");
+        assert_eq!(
+            paragraph("note", 6, "averyveryverylongword", 10).paint(false),
+            "note  averyveryverylongword\n"
+        );
     }
 
     #[test]

@@ -4,14 +4,16 @@ use memlens_profile::{
     CacheInfo, IN_KERNEL, Latencies, MachineInfo, Mark, Profile, SampleUnit, SamplingInfo, TlbInfo,
 };
 use memlens_types::{Counts, ObjectKind, Sampled};
+use unicode_width::UnicodeWidthStr;
 
 use crate::View;
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
-use crate::grid::{Elide, Style, beginning, elide, paragraph, printable, wrap};
+use crate::grid::{Elide, JOINT, Style, beginning, elide, paragraph, printable, wrapped};
 use crate::interval;
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
 use crate::prediction;
+use crate::styled::Layout;
 use crate::table::modelled_word;
 use crate::zero_pages;
 
@@ -34,32 +36,57 @@ const WIDE: usize = 145;
 pub(crate) type Fact = (&'static str, Vec<String>);
 
 /// The header. Every figure says whether it was counted or modelled.
-pub(crate) fn header(profile: &Profile, view: &View) -> String {
-    let (width, colour) = (view.width, view.colour);
-    let label = Style::Dim.paint(&format!("{:INDENT$}", "memlens"), colour);
-    let command = elide(&printable(&command(profile)), width.saturating_sub(INDENT), Elide::End);
-    let mut out = format!("{label}{}\n", Style::Bold.paint(&command, colour));
+pub(crate) fn header(profile: &Profile, view: &View) -> Layout {
+    let width = view.width;
+    let mut out = command_line(profile, width);
     for (label, pieces) in facts(profile, width) {
-        out += &wrap(label, INDENT, &pieces, width, colour);
+        out.append(wrapped(label, INDENT, &pieces, width));
     }
     let notes = notes(profile);
     if view.all_notes {
-        notes.iter().for_each(|note| out += &paragraph("note", INDENT, note, width, colour));
+        notes.iter().for_each(|note| out.append(paragraph("note", INDENT, note, width)));
         return out;
     }
     let mut is_cut = false;
     for note in notes.iter().take(NOTES) {
         let beginning = beginning(note, width.saturating_sub(INDENT), NOTE_LINES);
         is_cut |= beginning.is_some();
-        out += &paragraph("note", INDENT, beginning.as_ref().unwrap_or(note), width, colour);
+        out.append(paragraph("note", INDENT, beginning.as_ref().unwrap_or(note), width));
     }
     if is_cut || notes.len() > NOTES {
         let rest = if is_cut { vec!["the rest of these".to_owned()] } else { Vec::new() };
         let others = notes.len().saturating_sub(NOTES);
         let others = (others > 0).then(|| plural(others as u64, "note") + " more");
         let more = others.into_iter().chain(rest).collect::<Vec<_>>().join(" and ");
-        out += &wrap("", INDENT, &[format!("{more}: memlens report --notes")], width, colour);
+        out.append(wrapped("", INDENT, &[format!("{more}: memlens report --notes")], width));
     }
+    out
+}
+
+/// What ran.
+fn command_line(profile: &Profile, width: usize) -> Layout {
+    let mut out = Layout::default();
+    out.push(Style::Dim, format!("{:INDENT$}", "memlens"));
+    let command = elide(&printable(&command(profile)), width.saturating_sub(INDENT), Elide::End);
+    out.push(Style::Bold, command);
+    out.push(Style::Plain, "\n");
+    out
+}
+
+/// What ran and how it ended, in two lines; what has no room there is left out.
+pub(crate) fn summary(profile: &Profile, width: usize) -> Layout {
+    let mut out = command_line(profile, width);
+    let mut pieces = run_pieces(profile);
+    pieces.insert(
+        1,
+        if profile.run.estimated || profile.run.sampling.is_some() { "estimated" } else { "counted" }
+            .to_owned(),
+    );
+    let room = width.saturating_sub(INDENT);
+    while pieces.len() > 1 && pieces.join(JOINT).width() > room {
+        pieces.pop();
+    }
+    out.append(wrapped("run", INDENT, &pieces, width));
     out
 }
 

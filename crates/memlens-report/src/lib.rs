@@ -30,7 +30,9 @@ mod prediction;
 pub mod rank;
 mod row;
 mod stacks;
+mod styled;
 mod table;
+mod target;
 mod unlike;
 mod word;
 mod zero_pages;
@@ -47,7 +49,7 @@ pub use compare::{COST_SHARE, CompareError, ComparedObject, Comparison, Overlap,
 pub use compare_text::{COMPARE_SCHEMA, compare_csv, compare_json, compare_table};
 pub use csv::csv;
 pub use delinquent::{DELINQUENT_SHARE, DelinquentLoads, delinquent_loads};
-pub use detail::{code_detail, object_detail};
+pub use detail::{code_detail, object_detail, target_page};
 pub use diff::{
     DIFF_SCHEMA, Diff, DiffError, DiffRow, Runs, RunsError, Unit, diff, diff_csv, diff_json, diff_table,
     leading_amount,
@@ -58,5 +60,7 @@ pub use number::count as short_count;
 pub use prediction::prediction_table;
 pub use row::By;
 pub use stacks::{Tree, flame_graph, folded, pprof, stack_columns, stacks_total};
-pub use table::{View, table};
+pub use styled::{Line, LineKind, Style};
+pub use table::{Page, PlacedColumn, View, groupings, header_page, summary_page, table, table_page};
+pub use target::Target;
 pub use word::UnknownWord;

@@ -10,6 +10,7 @@ use crate::UnknownWord;
 use crate::interval::Certainties;
 use crate::place::object_place;
 use crate::row::{Row, Whole};
+use crate::target::Target;
 use crate::word::the_one;
 
 /// The part of what all objects of a name wait with which those of one row are meant by it: locals of libraries are called `p`, too.
@@ -119,6 +120,12 @@ impl<'a> Namesakes<'a> {
         sum
     }
 
+    /// What leads to them.
+    pub(crate) fn target(&self) -> Option<Target> {
+        let ids = self.objects().map(|object| object.id).collect();
+        self.objects().next().map(|first| Target::Objects { ids, name: first.name.clone() })
+    }
+
     /// One row for them all.
     pub(crate) fn row(&self, whole: Whole) -> Row {
         let profile = self.profile;
@@ -131,6 +138,7 @@ impl<'a> Namesakes<'a> {
         let max_live_bytes = first.max_live_bytes.filter(|_| self.is_single());
         Row {
             ids: self.objects().map(|object| object.id).collect(),
+            target: self.target(),
             kind: self.common(|object| Some(object.kind)).map(|kind| kind.as_str().to_owned()),
             type_name: self.common(|object| object.type_name.clone()),
             blocks: Some(self.objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),

@@ -17,6 +17,7 @@ use crate::known::Known;
 use crate::namesakes::Namesakes;
 use crate::pattern::PatternWords;
 use crate::place::{base_name, code_place, function_name, module_place, object_place, source_place};
+use crate::target::Target;
 
 /// What a row stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,6 +157,8 @@ pub(crate) struct Row {
     pub(crate) share: Option<f64>,
     /// Which of both shares rows are ranked by: see [`leading_share`].
     pub(crate) leading: Column,
+    /// What it is of, where there is more to see of that.
+    pub(crate) target: Option<Target>,
 }
 
 impl Row {
@@ -175,6 +178,7 @@ impl Row {
         let has_stalls = waits && profile.has_stalls();
         let stall_share = part(stall, whole.stall).filter(|_| has_stalls);
         Self {
+            target: None,
             ids: Vec::new(),
             name,
             kind: None,
@@ -312,7 +316,7 @@ pub(crate) fn row_number(id: u32, more: usize) -> String {
 }
 
 /// What makes two objects the same site: what a reader sees of it.
-fn site_key(profile: &Profile, object: &Object) -> String {
+pub(crate) fn site_key(profile: &Profile, object: &Object) -> String {
     object_place(profile, object).unwrap_or_else(|| object.name.clone())
 }
 
@@ -339,6 +343,7 @@ fn by_objects(
         }
         let first = &profile.objects[members[0]];
         let by_site = key.0.is_some();
+        let target = Some(key.0.clone().map_or(Target::Kind(key.1), Target::Site));
         let name = key.0.unwrap_or_else(|| first.kind.as_str().to_owned());
         let row = Row::new(profile, name, &counts, true, whole);
         Row {
@@ -351,6 +356,7 @@ fn by_objects(
                 members.iter().map(|&member| &profile.objects[member]),
                 whole,
             ),
+            target,
             ..row
         }
     });
@@ -403,13 +409,13 @@ pub(crate) enum CodeGroup {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum CodeKey {
+pub(crate) enum CodeKey {
     Instruction(Option<ModuleIx>, u64),
     Function(Option<ModuleIx>, String),
     Line(Arc<str>, u32),
 }
 
-fn code_key(profile: &Profile, code: &CodeLocation, group: CodeGroup) -> CodeKey {
+pub(crate) fn code_key(profile: &Profile, code: &CodeLocation, group: CodeGroup) -> CodeKey {
     let frame = profile.stack_frames(code.stack).next();
     let function = || CodeKey::Function(code.module, function_name(profile, code));
     match (group, frame) {
@@ -456,6 +462,11 @@ pub(crate) fn by_code<'a>(
             CodeKey::Line(..) => costliest_function(profile, &cells),
             CodeKey::Instruction(..) | CodeKey::Function(..) => &profile.code[cells[0].code.index()],
         };
+        let target = match &key {
+            CodeKey::Instruction(..) => Target::instruction(profile, code),
+            CodeKey::Function(_, function) => Target::Function(function.clone()),
+            CodeKey::Line(file, line) => Target::Line { file: file.to_string(), line: *line },
+        };
         let (name, place) = code_name(profile, code, key);
         let kind = match (group, code.size_bytes) {
             (CodeGroup::Instruction, 0) => Some(code.kind.as_str().to_owned()),
@@ -472,6 +483,7 @@ pub(crate) fn by_code<'a>(
             objects: Some(names_by_cost(costs)),
             place,
             source_text,
+            target: Some(target),
             ..Row::new(profile, name, &counts, false, whole)
         }
     });
@@ -519,6 +531,7 @@ pub(crate) fn by_path<'a>(
                 costs.push((object.name.as_str(), profile.cost(&of_part)));
             }
         }
+        let target = Target::path(profile, profile.path_frames(path));
         let mut frames = profile.path_frames(path);
         let name = frames.next().map(|frame| path_function(profile, frame));
         let callers: Vec<String> = frames
@@ -531,6 +544,7 @@ pub(crate) fn by_path<'a>(
         Row {
             objects: Some(names_by_cost(costs)),
             place: Some(callers.join(" ← ")),
+            target: Some(target),
             ..Row::new(profile, name, &counts, false, whole)
         }
     });

@@ -6,10 +6,11 @@ use unicode_width::UnicodeWidthStr;
 use crate::By;
 use crate::column::{Column, Content};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style};
-use crate::header::header;
+use crate::header::{header, summary};
 use crate::known::Known;
 use crate::number::{UNKNOWN, bytes, count, percent_of_share, shown};
 use crate::row::{Row, Whole, leading_share, row_number, rows};
+use crate::styled::{Layout, Line};
 
 /// How a table is to look. Build it from [`View::default`] and change what is needed.
 #[derive(Clone, Debug)]
@@ -56,11 +57,97 @@ impl View {
 /// Header, table and footer. Linear in the cells.
 pub fn table(profile: &Profile, view: &View) -> String {
     let mut out = header(profile, view);
-    out.push('\n');
-    if let Some(why) = view.by.missing_in(profile) {
-        return out + &format!("No table by {}: {why}.\n", view.by.as_str());
+    out.push(Style::Plain, "\n");
+    out.append(rows_page(profile, view).0);
+    out.paint(view.colour)
+}
+
+/// Lines for something that shows them itself: without a terminal's codes, whatever [`View::colour`] says.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Page {
+    /// All lines. Their text is what the function of the same name without `_page` returns, without the header.
+    pub lines: Vec<Line>,
+    /// The columns of a table, from left to right, as far as there is room for them.
+    pub columns: Vec<PlacedColumn>,
+    /// Columns in which a row of the table has something.
+    pub sortable: Vec<Column>,
+    /// What the table is sorted by.
+    pub sort: Option<Column>,
+}
+
+/// A column, and where it stands on the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedColumn {
+    /// What it holds.
+    pub column: Column,
+    /// Its first place, from 0.
+    pub from: usize,
+    /// How many places it has.
+    pub width: usize,
+}
+
+impl From<Layout> for Page {
+    fn from(layout: Layout) -> Self {
+        Self { lines: layout.lines(), ..Self::default() }
     }
+}
+
+/// The table of [`table`] without its header. Linear in the cells.
+pub fn table_page(profile: &Profile, view: &View) -> Page {
+    let (layout, page) = rows_page(profile, view);
+    Page { lines: layout.lines(), ..page }
+}
+
+/// The header of [`table`].
+pub fn header_page(profile: &Profile, view: &View) -> Page {
+    header(profile, view).into()
+}
+
+/// What ran, how it was recorded and how it ended, in two lines.
+pub fn summary_page(profile: &Profile, view: &View) -> Page {
+    summary(profile, view.width).into()
+}
+
+/// The groupings that a profile has something for.
+pub fn groupings(profile: &Profile) -> Vec<By> {
+    let has_code = !profile.cells.is_empty() && !profile.is_of_bus();
+    let has = |by: &By| match by {
+        By::Object | By::Site | By::Kind => true,
+        By::Instruction | By::Function | By::Line => has_code,
+        By::Field => !profile.fields.is_empty(),
+        By::Caller => !profile.path_samples.is_empty(),
+        By::Thread => !profile.threads.is_empty(),
+        By::Process => {
+            let mut ids = profile.threads.iter().map(|thread| thread.pid.or(profile.run.pid));
+            let first = ids.next();
+            ids.any(|id| Some(id) != first)
+        }
+    };
+    const ORDER: [By; 10] = [
+        By::Object,
+        By::Site,
+        By::Function,
+        By::Line,
+        By::Instruction,
+        By::Field,
+        By::Caller,
+        By::Thread,
+        By::Process,
+        By::Kind,
+    ];
+    ORDER.into_iter().filter(has).collect()
+}
+
+/// The table, or why there is none, with what a page says of it.
+fn rows_page(profile: &Profile, view: &View) -> (Layout, Page) {
+    let mut out = Layout::default();
     let sort = view.sort_of(profile);
+    let mut page = Page { sort: Some(sort), ..Page::default() };
+    if let Some(why) = view.by.missing_in(profile) {
+        out.push(Style::Plain, format!("No table by {}: {why}.\n", view.by.as_str()));
+        return (out, page);
+    }
     let mut rows = rows(profile, view.by, sort);
     // Objects that nobody touched say nothing about waiting; the JSON report has them.
     let all = rows.len();
@@ -68,7 +155,8 @@ pub fn table(profile: &Profile, view: &View) -> String {
     let touched = rows.len();
     if rows.is_empty() {
         let why = nothing(profile).unwrap_or("Nothing of it was accessed while collection was on.");
-        return out + why + "\n";
+        out.push(Style::Plain, format!("{why}\n"));
+        return (out, page);
     }
     if !view.trifles && rows.iter().any(is_of_weight) {
         rows.retain(is_of_weight);
@@ -83,7 +171,7 @@ pub fn table(profile: &Profile, view: &View) -> String {
         column.elide = Elide::BeforeLastWord;
     }
     widen_callers(&mut grid);
-    out += &grid.render(view.width, view.colour);
+    out.append(grid.layout(view.width));
     let mut footer = footer(profile, view, &rows, touched, all);
     if let Some((titles, wider)) = grid.missed(view.width) {
         let text = format!("no room for {titles}; COLUMNS={wider} shows them");
@@ -91,9 +179,16 @@ pub fn table(profile: &Profile, view: &View) -> String {
             footer += &format!("\n{text}");
         }
     }
-    out += &Style::Dim.paint(&footer, view.colour);
-    out.push('\n');
-    out
+    out.push(Style::Dim, footer);
+    out.push(Style::Plain, "\n");
+    let placed = |(column, from, width)| PlacedColumn { column, from, width };
+    page.columns = grid.places(view.width).into_iter().map(placed).collect();
+    let has_some = |column: &Column| {
+        let is_something = |content: Content<'_>| !content.is_unknown() && content != Content::Text(Some(""));
+        rows.iter().any(|row| is_something(column.content(row)))
+    };
+    page.sortable = Column::ALL.into_iter().filter(has_some).collect();
+    (out, page)
 }
 
 /// What is shown as a tenth of a percent.
@@ -385,6 +480,7 @@ pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>,
     Grid {
         rows: rows.iter().map(|row| line(row, false)).collect(),
         footer: total.map(|total| line(total, true)),
+        targets: rows.iter().map(|row| row.target.clone()).collect(),
         columns: columns.iter().map(|column| grid_column(*column, sections)).collect(),
     }
 }
@@ -399,6 +495,7 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
                 priority: 9,
                 flexible: None,
                 elide: Elide::End,
+                of: None,
             };
         }
         TableColumn::Source => {
@@ -409,6 +506,7 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
                 priority: 7,
                 flexible: Some(Flexible { least: 12, comfortable: 24, most: 60 }),
                 elide: Elide::End,
+                of: None,
             };
         }
         TableColumn::Of(column, titles, priority) => (column, titles, priority),
@@ -450,7 +548,7 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
         Column::Name => Elide::BeforeLastComponent,
         _ => Elide::End,
     };
-    GridColumn { titles, section, right: !text, priority, flexible, elide }
+    GridColumn { titles, section, right: !text, priority, flexible, elide, of: Some(column) }
 }
 
 pub(crate) fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {

@@ -269,7 +269,7 @@ fn grid(rows: &[&DiffRow], diff: &Diff, whole: f64) -> Grid {
         }
         cells
     };
-    Grid { columns, rows: rows.iter().map(cells).collect(), footer: None }
+    Grid { columns, rows: rows.iter().map(cells).collect(), footer: None, targets: Vec::new() }
 }
 
 #[cfg(test)]

@@ -1,0 +1,160 @@
+//! What is shown line by line is what the reports say, and each row leads to what it is of.
+
+mod bfs;
+
+use memlens_profile::{
+    CallPath, Element, Field, FrameIx, ObjectIx, PathIx, PathSamples, Profile, SamplingInfo,
+};
+use memlens_report::{
+    By, Column, Line, LineKind, Page, Target, View, code_detail, groupings, header_page, object_detail,
+    summary_page, table, table_page, target_page,
+};
+
+fn text(page: &Page) -> String {
+    page.lines.iter().map(|line| line.text() + "\n").collect()
+}
+
+fn all(by: By, width: usize) -> View {
+    View { by, width, top: None, trifles: true, ..View::default() }
+}
+
+/// With call paths and fields, too.
+fn profile() -> Profile {
+    let mut profile = bfs::profile();
+    profile.paths = vec![
+        CallPath { parent: None, frame: FrameIx::from_index(1) },
+        CallPath { parent: Some(PathIx::from_index(0)), frame: FrameIx::from_index(0) },
+    ];
+    let of = |path: Option<usize>, object, samples| PathSamples {
+        path: path.map(PathIx::from_index),
+        object: ObjectIx::from_index(object),
+        samples,
+        cost: samples,
+    };
+    profile.path_samples = vec![of(Some(1), 0, 5), of(Some(1), 1, 3), of(None, 0, 2)];
+    for object in 0..2 {
+        profile.objects[object].element = Some(Element { type_name: "struct node".into(), bytes: 8 });
+        let field = Field {
+            object: ObjectIx::from_index(object),
+            name: Some("next".into()),
+            offset_bytes: Some(0),
+            size_bytes: Some(8),
+            ..Field::default()
+        };
+        profile.fields.push(field);
+    }
+    profile
+}
+
+#[test]
+fn lines_are_the_text_of_tables() {
+    let profile = profile();
+    for by in By::ALL {
+        for width in [60, 100, 180] {
+            for sort in [None, Some(Column::Loads), Some(Column::Name)] {
+                let view = View { sort, ..all(by, width) };
+                let header = text(&header_page(&profile, &view));
+                let page = table_page(&profile, &view);
+                assert_eq!(format!("{header}\n{}", text(&page)), table(&profile, &view), "{by:?} {width}");
+                // Colour is the reader's to add: the lines are the same.
+                let coloured = table_page(&profile, &View { colour: true, ..view });
+                assert_eq!(coloured.lines, page.lines);
+            }
+        }
+    }
+}
+
+#[test]
+fn lines_are_the_text_of_details() {
+    let profile = profile();
+    let target = table_page(&profile, &all(By::Object, 100)).lines;
+    let target = target.iter().find_map(|line| line.target.clone()).expect("an object's row");
+    let Target::Objects { ids, .. } = &target else { panic!("{target:?}") };
+    for by in [By::Line, By::Function, By::Instruction, By::Caller] {
+        let page = target_page(&profile, &target, &all(by, 100)).expect("the object");
+        assert_eq!(text(&page), object_detail(&profile, &ids[0].to_string(), &all(by, 100)).unwrap());
+    }
+    let function = Target::Function("bfs_from".into());
+    let page = target_page(&profile, &function, &all(By::Line, 100)).expect("the function");
+    assert_eq!(text(&page), code_detail(&profile, "bfs_from", &all(By::Line, 100)).unwrap());
+    let instructions = target_page(&profile, &function, &all(By::Instruction, 100)).expect("the same");
+    assert!(text(&instructions).contains("bfs+0x") && !text(&page).contains("bfs+0x"));
+}
+
+#[test]
+fn every_row_leads_to_what_it_is_of() {
+    let profile = profile();
+    assert!(!groupings(&profile).contains(&By::Process));
+    for by in groupings(&profile).into_iter().filter(|by| *by != By::Caller) {
+        check_rows(&profile, by);
+    }
+    // Call paths are of samples.
+    let mut sampled = Profile { run: profile.run.clone(), ..profile };
+    sampled.run.sampling = Some(SamplingInfo::default());
+    check_rows(&sampled, By::Caller);
+}
+
+fn check_rows(profile: &Profile, by: By) {
+    let page = table_page(profile, &all(by, 140));
+    let rows: Vec<_> = page.lines.iter().filter(|line| line.kind == LineKind::Row).collect();
+    assert!(!rows.is_empty(), "{by:?}");
+    for row in rows {
+        if by == By::Thread {
+            assert_eq!(row.target, None);
+            continue;
+        }
+        let target = row.target.as_ref().unwrap_or_else(|| panic!("{by:?}: {}", row.text()));
+        let detail = target_page(profile, target, &all(By::Line, 140));
+        let detail = detail.unwrap_or_else(|| panic!("{target:?} leads nowhere"));
+        // And on: rows of details lead somewhere, too. A function may be known from a call stack alone.
+        let is_row = |line: &&Line| line.kind == LineKind::Row;
+        let next = detail.lines.iter().filter(is_row).find_map(|line| line.target.as_ref());
+        let next = next.unwrap_or_else(|| panic!("{target:?}: {}", text(&detail)));
+        let is_known = target_page(profile, next, &all(By::Line, 140)).is_some();
+        assert!(is_known || matches!(next, Target::Function(_)), "{next:?}");
+    }
+}
+
+#[test]
+fn what_is_gone_leads_nowhere_and_what_has_another_number_is_found() {
+    let mut profile = profile();
+    let gone = Target::Objects { ids: vec![1], name: "no such".into() };
+    assert!(target_page(&profile, &gone, &all(By::Line, 100)).is_none());
+    assert!(target_page(&profile, &Target::Function("none".into()), &all(By::Line, 100)).is_none());
+    assert!(target_page(&profile, &Target::Site("nowhere".into()), &all(By::Line, 100)).is_none());
+    let name = profile.objects[0].name.clone();
+    let target = Target::Objects { ids: vec![profile.objects[0].id], name: name.clone() };
+    profile.objects[0].id = 99;
+    let page = target_page(&profile, &target, &all(By::Line, 100)).expect("by its name");
+    assert!(text(&page).starts_with(&format!("#99 {name}")), "{}", text(&page));
+}
+
+#[test]
+fn columns_are_where_their_titles_are() {
+    let profile = profile();
+    let page = table_page(&profile, &all(By::Object, 160));
+    let titles =
+        page.lines.iter().rfind(|line| line.kind == LineKind::Titles && line.text().contains("loads"));
+    let titles: Vec<char> = titles.expect("titles").text().chars().collect();
+    let placed = page.columns.iter().find(|placed| placed.column == Column::Loads).expect("loads");
+    let there: String = titles[placed.from..placed.from + placed.width].iter().collect();
+    assert_eq!(there.trim(), "loads");
+    assert_eq!(page.sort, Some(Column::Share));
+    assert!(page.sortable.contains(&Column::L2Misses) && !page.sortable.contains(&Column::Samples));
+}
+
+#[test]
+fn rows_are_found_by_what_was_cut_off() {
+    let mut profile = profile();
+    profile.objects[0].name = format!("{}_the_end", "long_".repeat(20));
+    let page = table_page(&profile, &all(By::Object, 80));
+    let row = page.lines.iter().find(|line| line.words.contains("_the_end")).expect("the row");
+    assert!(!row.text().contains("_the_end"), "{}", row.text());
+}
+
+#[test]
+fn two_lines_say_what_ran() {
+    let page = summary_page(&profile(), &all(By::Object, 40));
+    assert_eq!(page.lines.len(), 2);
+    assert!(page.lines[1].text().starts_with("run        exact mode · counted"), "{}", text(&page));
+}
