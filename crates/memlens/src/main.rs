@@ -15,6 +15,7 @@
 //! captured_process.rs   programs as a model of memory sees them: bus_capture.rs, resimulate.rs (what huge pages would do)
 //! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
+//! view.rs          view
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
 //! streams.rs       stderr and stdout      shell.rs      commands to type        system.rs, internal_error.rs
 //! ```
@@ -70,6 +71,7 @@ mod shell;
 mod streams;
 mod system;
 mod trace_args;
+mod view;
 mod view_args;
 mod words;
 
@@ -112,6 +114,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Run(args) => run::run(args.record, Some(&args.view)),
         Command::Record(args) => run::run(args, None),
         Command::Report(args) => report::report(&args),
+        Command::View(args) => view::view(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Check(args) => check::check(&args),

@@ -125,6 +125,13 @@ fn lock(folder: &Path) -> Result<Option<Arc<File>>, Failure> {
     }
 }
 
+/// Whether a memlens records into this folder just now.
+pub fn is_recorded_into(folder: &Path) -> bool {
+    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(folder);
+    // Given back at once: who begins to record in this very moment would be refused.
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// `memlens.PROGRAM.PID` and a suffix.
 pub fn default_name(program: &OsStr, process_id: u32, suffix: &str) -> PathBuf {
     let mut name = with_process_id(&stem(program), process_id).into_os_string();

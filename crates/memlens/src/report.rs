@@ -115,7 +115,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
         return list_processes(args);
     }
     let profile = match args.process {
-        Some(wanted) => Profile::open(&process_folder(args, wanted)?.path)?,
+        Some(wanted) => Profile::open(&process_folder(&args.profile, wanted)?.path)?,
         None => open_profile(&args.profile)?,
     };
     if let Some(page) = &args.html {
@@ -178,12 +178,12 @@ fn open_in_browser(page: &Path) -> Result<u8, Failure> {
 }
 
 /// The processes of a profile.
-fn processes(args: &ReportArgs) -> Result<Vec<ProcessFolder>, Failure> {
-    let folders = ProcessFolder::list(&args.profile)?;
+fn processes(profile: &Path) -> Result<Vec<ProcessFolder>, Failure> {
+    let folders = ProcessFolder::list(profile)?;
     if folders.is_empty() {
         // Says what is wrong if it is no profile at all.
-        Profile::open(&args.profile)?;
-        let place = args.profile.display();
+        Profile::open(profile)?;
+        let place = profile.display();
         let message = format!(
             "{place} has no profiles of single processes: bursts and samples of a program and its children are one profile; those of \
              --mode exact --follow children, and what memlens merge has made one, are apart, too"
@@ -194,12 +194,12 @@ fn processes(args: &ReportArgs) -> Result<Vec<ProcessFolder>, Failure> {
 }
 
 /// The process with this number or, if there is none, this process id; its last program, if it had several.
-fn process_folder(args: &ReportArgs, wanted: u32) -> Result<ProcessFolder, Failure> {
-    let folders = processes(args)?;
+pub fn process_folder(profile: &Path, wanted: u32) -> Result<ProcessFolder, Failure> {
+    let folders = processes(profile)?;
     let by_id = || folders.iter().rfind(|folder| folder.process_id == wanted);
     let found = folders.iter().find(|folder| folder.number == wanted).or_else(by_id);
     found.cloned().ok_or_else(|| {
-        let place = args.profile.display();
+        let place = profile.display();
         let message =
             format!("no process has number or id {wanted}; list them: memlens report --processes {place}");
         Failure::new(FailureKind::Usage, message)
@@ -208,7 +208,7 @@ fn process_folder(args: &ReportArgs, wanted: u32) -> Result<ProcessFolder, Failu
 
 /// Writes a line a process.
 fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
-    let folders = processes(args)?;
+    let folders = processes(&args.profile)?;
     let printable =
         |text: &str| -> String { text.chars().map(|c| if c.is_control() { '?' } else { c }).collect() };
     // Of each what it counts, and unless it cannot be read the profile that was merged, if it was, and its command.

@@ -1,0 +1,138 @@
+//! The terminal: taken over, drawn on, read from, and given back as it was, however this ends.
+//!
+//! ```text
+//!  key, other size ──► App ──► drawn again
+//!  a second        ──► Source: another state? ──► App ──► drawn again
+//!  SIGINT, SIGTERM, SIGHUP ──► a thread of its own: gives the terminal back, then ends the process by the signal
+//!  return, panic   ──► Screen is dropped: gives the terminal back
+//! ```
+
+use std::io::{self, Stdout};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::app::{App, Then};
+use crate::source::Source;
+
+/// How often to look for another state of the profile, and to draw how old it is.
+const LOOK: Duration = Duration::from_secs(1);
+/// A state that takes long to load is looked for so many times as seldom.
+const PART_OF_TIME: u32 = 10;
+/// A signal waits no longer for a picture to be whole.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Shows a profile until the reader has seen enough. The terminal is then as it was before.
+///
+/// # Errors
+/// When the terminal cannot be written to or read from, or has gone.
+pub fn show(app: &mut App, source: &mut dyn Source) -> io::Result<()> {
+    let mut screen = Screen::open()?;
+    let mut next_look = Instant::now() + LOOK;
+    let mut is_drawn = false;
+    loop {
+        // Keys that wait already are answered by one picture.
+        if !is_drawn && !event::poll(Duration::ZERO)? {
+            screen.draw(app)?;
+            is_drawn = true;
+        }
+        if event::poll(next_look.saturating_duration_since(Instant::now()))? {
+            match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    is_drawn = false;
+                    match app.key(key) {
+                        Then::Draw => {}
+                        Then::Advise => {
+                            let advice = source.advice(app.profile());
+                            app.advise(advice);
+                        }
+                        Then::Quit => return Ok(()),
+                    }
+                }
+                Event::Resize(..) => is_drawn = false,
+                _ => {}
+            }
+        }
+        if Instant::now() >= next_look {
+            let began = Instant::now();
+            // How old the state is changes, too, while the program runs.
+            is_drawn &= !app.is_running();
+            if let Some(recorded) = source.renewed() {
+                app.renew(recorded);
+                is_drawn = false;
+            }
+            next_look = Instant::now() + LOOK.max(began.elapsed() * PART_OF_TIME);
+        }
+    }
+}
+
+/// The terminal, as long as it is ours.
+struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Held while a picture is written, and for ever by the thread that a signal ends the process in.
+    drawing: Arc<Mutex<()>>,
+    signals: Handle,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl Screen {
+    fn open() -> io::Result<Self> {
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+        let handle = signals.handle();
+        let drawing = Arc::new(Mutex::new(()));
+        let held = Arc::clone(&drawing);
+        let watch = move || {
+            if let Some(signal) = signals.forever().next() {
+                let began = Instant::now();
+                let mut guard = held.try_lock();
+                while guard.is_err() && began.elapsed() < PATIENCE {
+                    thread::sleep(Duration::from_millis(5));
+                    guard = held.try_lock();
+                }
+                give_back();
+                let _ = emulate_default_handler(signal);
+            }
+        };
+        let watcher = thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
+        // From here on dropping it gives the terminal back.
+        let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        let screen = Self { terminal, drawing, signals: handle, watcher: Some(watcher) };
+        enable_raw_mode()?;
+        execute!(io::stdout(), EnterAlternateScreen)?;
+        Ok(screen)
+    }
+
+    fn draw(&mut self, app: &mut App) -> io::Result<()> {
+        let _whole = self.drawing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.terminal.draw(|frame| app.draw(frame))?;
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+        self.signals.close();
+        if let Some(watcher) = self.watcher.take() {
+            let _ = watcher.join();
+        }
+    }
+}
+
+/// Whoever has lost the terminal needs no answer.
+fn give_back() {
+    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+}
