@@ -97,10 +97,10 @@ test: test-build
 	$(MAKE) doc
 
 # Tests that keep one processor busy each, and do not mind what goes on beside them: two at a time. Also one alone, with what is built.
-BESIDE = test-apply test-bus test-page test-random_code test-static test-vector_code
+BESIDE = test-apply test-bus test-page test-random_code test-static test-vector_code test-view
 $(BESIDE): export MEMLENS_CALIBRATION = none
 
-test-apply test-bus test-random_code test-vector_code: test-%:
+test-apply test-bus test-random_code test-vector_code test-view: test-%:
 	$(PYTHON) tests/$*.py --memlens $(MEMLENS)
 
 test-page:

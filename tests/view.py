@@ -12,6 +12,7 @@ import codecs
 import csv
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -198,6 +199,272 @@ class View:
         return code
 
 
+class Profiles:
+    """Profiles of one program, each recorded when a check first wants it."""
+
+    def __init__(self, memlens, folder):
+        self.memlens, self.folder = memlens, folder
+
+    def program(self):
+        program = self.folder / "records"
+        if not program.exists():
+            command = ["cc", "-O1", "-g", "-o", program, ROOT / "tests/page/records.c"]
+            subprocess.run(list(map(str, command)), check=True)
+        return program
+
+    def of(self, mode):
+        profile = self.folder / f"{mode}.memlens"
+        if not profile.exists():
+            # Samples need some time; counts of exact mode do not.
+            words = ["argument", "400"] if mode == "sample" else ["argument"]
+            command = [self.memlens, "record", "--mode", mode, "-q", "--out", profile, "--", self.program(), *words]
+            subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+        return profile
+
+    def view(self, mode, *words, **how):
+        view = View(self.memlens, self.of(mode), *words, **how)
+        try:
+            view.see("? keys")
+        except BaseException:
+            view.__exit__()
+            raise
+        return view
+
+    def report(self, mode, *words, columns=120):
+        command = list(map(str, [self.memlens, "report", self.of(mode), *words]))
+        environment = {**os.environ, "COLUMNS": str(columns)}
+        return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+
+    def names(self, mode, *words):
+        rows = csv.DictReader(io.StringIO(self.report(mode, "--format", "csv", *words)))
+        return [row["name"] for row in rows]
+
+
+def the_table_is_that_of_the_report(profiles):
+    with profiles.view("exact") as view:
+        table = profiles.report("exact", "--top", "all").splitlines()
+        first = next(row for row in table if " records " in row)
+        text = view.see("records argument", "exact mode")
+        expect(first in text.splitlines(), f"{first}\nis not in\n{text}")
+        expect(view.screen.selected() in table, f"{view.screen.selected()}")
+        count = len(profiles.names("exact", "--top", "all"))
+        expect(f" 1 of {count} " in text, f"{count}: {text}")
+
+
+def keys_lead_to_other_rows(profiles):
+    with profiles.view("exact") as view:
+        view.press("right", "right")
+        functions = profiles.names("exact", "--by", "function")
+        expect(f" {functions[0]} " in view.screen.selected(), f"{view.screen.selected()} {functions}")
+        lines = profiles.names("exact", "--by", "line", "--top", "all")
+        view.press("4")
+        view.see(lines[0], f"1 of {len(lines)}")
+        view.press("end")
+        view.see(f"{len(lines)} of {len(lines)}")
+        # Of a long name the end stays.
+        end = lines[-1].rsplit(":", 1)[-1]
+        expect(f"{end} " in view.screen.selected(), f"{view.screen.selected()} {lines[-1]}")
+        view.press("g", "tab", "backtab", "j", "down", "k")
+        view.see(f" 2 of {len(lines)}")
+
+
+def a_column_is_chosen(profiles):
+    with profiles.view("exact") as view:
+        view.press("s")
+        view.see("as usual", "accesses weighted by the latency")
+        view.press("esc", ">")
+        view.wait(lambda text: "as usual" not in text, "the table")
+        # The next one to the right of the first share.
+        view.press("s", *["down"] * 60, "home", "enter")
+        view.see("by stall_share" if "stall" in profiles.report("exact") else "by share")
+    by_loads = profiles.names("exact", "--sort", "loads")
+    with profiles.view("exact", "--sort", "loads") as view:
+        view.see("by loads")
+        expect(f" {by_loads[0]} " in view.screen.selected(), f"{view.screen.selected()} {by_loads[:3]}")
+
+
+def rows_are_filtered(profiles):
+    with profiles.view("exact") as view:
+        view.see(" records ")
+        view.press(*"/TWINS")
+        text = view.see("/TWINS", "Enter keeps them")
+        expect(" twins " in text and " records " not in text, text)
+        view.press("enter")
+        view.see("with ‘TWINS’")
+        view.press("esc")
+        view.see(" records ")
+
+
+def rows_lead_on_and_back(profiles):
+    with profiles.view("exact") as view:
+        view.press(*"/ records ", "enter", "enter")
+        text = view.see("by object › #", "allocated at", "touched by")
+        # Its calls, its fields, the code that touches it.
+        view.press("tab")
+        line = re.search(r"records\.c:\d+", view.screen.selected()).group()
+        view.press("enter")
+        view.see("in function", "source", f"› {line}")
+        view.press("q")
+        view.see("allocated at")
+        for key, word in (("f", " function\n"), ("i", " instructions\n"), ("l", " lines\n")):
+            view.press(key, "end")
+            view.see(word)
+        view.press("c")
+        view.see("no call paths")
+        view.press("esc")
+        view.see("with ‘ records ’")
+
+
+def a_structure_and_its_fields_are_shown(profiles):
+    with profiles.view("exact", columns=140, lines=60) as view:
+        view.press(*"/ records ", "enter", "enter")
+        view.see("fields of", "price", "count")
+
+
+def advice_is_that_of_advise(profiles):
+    advise = [profiles.memlens, "advise", profiles.of("exact"), "--top", "99"]
+    told = subprocess.run(list(map(str, advise)), check=True, capture_output=True, text=True).stdout
+    title = next(line for line in told.splitlines() if line.startswith("1. "))
+    with profiles.view("exact", columns=200) as view:
+        view.press("a")
+        view.see("what to do", title[:60])
+        view.press("q", "n")
+        view.see("machine", "attributed")
+        view.press("q", "?")
+        view.see("choose a column to sort by")
+
+
+def samples_have_callers_and_no_advice(profiles):
+    with profiles.view("sample", columns=140) as view:
+        view.see("sample mode", "estimated", "caller")
+        view.press("a")
+        view.see("Samples of time count no misses")
+        view.press("q", "enter", "c")
+        view.see("called from")
+        view.press("q", "q")
+        expect(view.end() == 0, "another exit code")
+
+
+def another_size_is_laid_out_anew(profiles):
+    with profiles.view("exact") as view:
+        selected = view.screen.selected().split()
+        for columns, lines in ((80, 20), (160, 50)):
+            view.resize(columns, lines)
+            view.see("total", "? keys")
+            rows = view.screen.text().splitlines()
+            expect(len(rows[-1]) <= columns and "? keys" in rows[-1], f"{rows[-1]}")
+            expect(view.screen.selected().split()[:2] == selected[:2], f"{view.screen.selected()} {selected}")
+        view.resize(30, 5)
+        view.see("too small")
+        view.resize(120, 32)
+        view.see("total")
+
+
+def the_terminal_is_given_back(profiles):
+    for how, code in (("q", 0), ("ctrl-c", 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)):
+        with profiles.view("exact") as view:
+            expect(1049 in view.screen.modes and 25 not in view.screen.modes, "the alternate screen is not taken")
+            expect(termios.tcgetattr(view.theirs) != view.before, "keys are not read one by one")
+            if isinstance(how, str):
+                view.press(how)
+            else:
+                view.process.send_signal(how)
+            found = view.end()
+            expect(found == code, f"after {how} it ends with {found}, not {code}")
+
+
+def colours_are_left_out_where_nobody_wants_them(profiles):
+    coloured = set(range(30, 48)) - {39}
+    with profiles.view("exact") as view:
+        expect(coloured & view.screen.codes, f"no colours: {view.screen.codes}")
+    with profiles.view("exact", environment={"NO_COLOR": "1"}.items()) as view:
+        expect(not coloured & view.screen.codes and {1, 7} <= view.screen.codes, f"{view.screen.codes}")
+
+
+def a_recording_is_followed(profiles):
+    """The states that a recording writes: its folder is locked, and its profile is replaced while it is shown."""
+    whole, live = profiles.of("exact"), profiles.folder / "live.memlens"
+    shutil.copytree(whole, live)
+    manifest = live / "profile.json"
+
+    def write(**changes):
+        document = json.loads(manifest.read_text())
+        document.update(changes)
+        document["run"].update({"wall_seconds": document["generation"] * 1000.0})
+        new = live / "profile.json.new"
+        new.write_text(json.dumps(document))
+        new.rename(manifest)
+
+    write(complete=False, generation=7)
+    lock = os.open(live, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with View(profiles.memlens, live, "--by", "line") as view:
+        view.see("● recording, loaded", " 4 line")
+        view.press("down", "down", "<")
+        selected = view.screen.selected()
+        before = view.screen.text().splitlines()[1]
+        # What cannot be read leaves the last state in sight.
+        manifest.rename(live / "away")
+        time.sleep(1.3)
+        view.press("up", "down")
+        expect(view.screen.selected() == selected, f"{view.screen.selected()}\n{selected}")
+        (live / "away").rename(manifest)
+        write(complete=False, generation=8)
+        view.wait(lambda text: text.splitlines()[1] != before and "● recording" in text, "the next state")
+        expect(view.screen.selected() == selected, f"{view.screen.selected()}\n{selected}")
+        write(complete=True, generation=9)
+        os.close(lock)
+        view.see("the recording has ended")
+        view.wait(lambda text: "● recording" not in text, "the end")
+        expect(view.screen.selected() == selected, f"{view.screen.selected()}\n{selected}")
+
+
+def where_nothing_happens_nothing_is_done(profiles):
+    with profiles.view("exact") as view:
+        def ticks():
+            # utime and stime of proc_pid_stat(5).
+            return sum(map(int, Path(f"/proc/{view.process.pid}/stat").read_text().rsplit(") ", 1)[1].split()[11:13]))
+
+        before = ticks()
+        time.sleep(1.5)
+        expect(ticks() - before <= 2, f"{ticks() - before} ticks of processor time in 1.5 s")
+
+
+def without_a_terminal_it_says_so(profiles):
+    command = list(map(str, [profiles.memlens, "view", profiles.of("exact")]))
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    expect(result.returncode == 64 and result.stdout == "", f"{result}")
+    expect("view needs a terminal" in result.stderr and "memlens report " in result.stderr, result.stderr)
+    with View(profiles.memlens, profiles.of("exact"), environment={"TERM": "dumb"}.items()) as view:
+        view.see("view needs a terminal, and TERM names none")
+        expect(view.process.wait(5) == 64, "another exit code")
+    for words, message in ((["--by", "caller"], "--by caller: the profile has no call paths"), (["--by", "field2"], "field2")):
+        with View(profiles.memlens, profiles.of("exact"), *words) as view:
+            view.see(message)
+            expect(view.process.wait(5) == 64, f"{words}: another exit code")
+    with View(profiles.memlens, profiles.folder / "none") as view:
+        view.see("cannot open the profile")
+        expect(view.process.wait(5) == 66, "another exit code")
+
+
+CHECKS = [
+    the_table_is_that_of_the_report,
+    keys_lead_to_other_rows,
+    a_column_is_chosen,
+    rows_are_filtered,
+    rows_lead_on_and_back,
+    a_structure_and_its_fields_are_shown,
+    advice_is_that_of_advise,
+    samples_have_callers_and_no_advice,
+    another_size_is_laid_out_anew,
+    the_terminal_is_given_back,
+    colours_are_left_out_where_nobody_wants_them,
+    a_recording_is_followed,
+    where_nothing_happens_nothing_is_done,
+    without_a_terminal_it_says_so,
+]
+
+
 def look(memlens, profile, keys, columns, lines):
     with View(memlens, profile, columns=columns, lines=lines) as view:
         view.see("? keys")
@@ -216,7 +483,21 @@ def main():
     memlens = arguments.memlens.resolve()
     if arguments.look:
         profile, keys, *size = [*arguments.look, ""] if len(arguments.look) == 1 else arguments.look
-        return look(memlens, profile, keys, *map(int, size or [120, 32]))
+        look(memlens, profile, keys, *map(int, size or [120, 32]))
+        return 0
+    passed, failed = 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        profiles = Profiles(memlens, Path(folder))
+        for check in CHECKS:
+            try:
+                check(profiles)
+                passed += 1
+                print(f"ok      {check.__name__}")
+            except (Failure, subprocess.SubprocessError) as error:
+                failed += 1
+                print(f"FAILED  {check.__name__}: {error}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -635,11 +635,9 @@ pub fn target_page(profile: &Profile, target: &Target, view: &View) -> Option<Pa
         Target::Function(name) => {
             let names = all_functions(profile);
             let group = if view.by == By::Instruction { CodeGroup::Instruction } else { CodeGroup::Line };
-            names
-                .iter()
-                .flatten()
-                .any(|it| it == name)
-                .then(|| of_function(profile, &names, name, group, view))?
+            let is_in = |cell: &Cell| names.get(cell.code.index()).is_some_and(|names| names.contains(name));
+            let is_known = profile.cells.iter().any(is_in);
+            is_known.then(|| of_function(profile, &names, name, group, view))?
         }
         Target::Line { file, line } => of_line(profile, (file, *line), view)?,
         Target::Instruction { .. } => of_instruction(profile, target, view)?,
@@ -661,8 +659,8 @@ fn of_line(profile: &Profile, (file, line): (&str, u32), view: &View) -> Option<
     };
     let frames: Vec<Option<&Frame>> = profile.code.iter().map(frame_of).collect();
     let source = frames.iter().flatten().find_map(|frame| frame.source_text.as_deref());
-    frames.iter().flatten().next()?;
     let is_here = |cell: &&Cell| frames.get(cell.code.index()).is_some_and(Option::is_some);
+    profile.cells.iter().find(is_here)?;
     let mut facts: Vec<Fact> = vec![("file", vec![file.to_owned()])];
     facts.extend(source.map(|text| ("source", vec![text.trim().to_owned()])));
     let code = Code {
@@ -680,6 +678,7 @@ fn of_instruction(profile: &Profile, target: &Target, view: &View) -> Option<Lay
         profile.code.iter().map(|code| Target::instruction(profile, code) == *target).collect();
     let code = profile.code.get(is_it.iter().position(|&is| is)?)?;
     let is_here = |cell: &&Cell| is_it.get(cell.code.index()) == Some(&true);
+    profile.cells.iter().find(is_here)?;
     let module = profile.module(code.module);
     let frame = profile.stack_frames(code.stack).next();
     let source = frame.and_then(|frame| frame.source_text.as_deref());

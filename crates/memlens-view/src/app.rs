@@ -90,6 +90,8 @@ pub struct App {
     /// Something to say until the next key.
     pub(crate) message: Option<String>,
     loaded: Instant,
+    /// Of the last picture: columns and lines.
+    size: Option<(usize, usize)>,
 }
 
 impl App {
@@ -113,6 +115,7 @@ impl App {
             is_typing: false,
             message: None,
             loaded: Instant::now(),
+            size: None,
         }
     }
 
@@ -167,7 +170,9 @@ impl App {
         if area.width < paint::LEAST_COLUMNS || area.height < paint::LEAST_LINES {
             return paint::too_small(frame);
         }
-        self.lay_out(area.width.into(), area.height.into());
+        let (width, height) = (area.width.into(), area.height.into());
+        self.size = Some((width, height));
+        self.lay_out(width, height);
         paint::app(self, frame);
     }
 
@@ -249,6 +254,10 @@ impl App {
     /// Does what a key is for.
     pub fn key(&mut self, key: KeyEvent) -> Then {
         self.message = None;
+        // Keys may come faster than pictures: each is for what the one before led to.
+        if let Some((width, height)) = self.size {
+            self.lay_out(width, height);
+        }
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && matches!(key.code, KeyCode::Char('c' | 'C')) {
             return Then::Quit;
@@ -277,6 +286,8 @@ impl App {
                 }
                 self.back();
             }
+            KeyCode::Tab if !self.opened.is_empty() => self.sheet().table_step(true),
+            KeyCode::BackTab if !self.opened.is_empty() => self.sheet().table_step(false),
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Char('a') => return Then::Advise,
             KeyCode::Char('n') => self.open(Shown::Notes),

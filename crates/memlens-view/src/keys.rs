@@ -1,7 +1,7 @@
 //! What keys do, for the page that `?` opens.
 
 /// Keys and what they do, by where they do it. `docs/formats.md` has them, too.
-pub(crate) const KEYS: [(&str, &[(&str, &str)]); 4] = [
+pub(crate) const KEYS: [(&str, &[(&str, &str)]); 5] = [
     (
         "everywhere",
         &[
@@ -25,6 +25,7 @@ pub(crate) const KEYS: [(&str, &[(&str, &str)]); 4] = [
             ("< >", "sort by the next column to the left or right"),
         ],
     ),
+    ("at a page", &[("Tab Shift-Tab", "the next table of it, the one before")]),
     (
         "at an object",
         &[

@@ -69,9 +69,7 @@ pub(crate) fn app(app: &mut App, frame: &mut Frame<'_>) {
     for (line, is_selected) in app.sheet().in_sight(height.into()) {
         frame.render_widget(painted(line, colour), row(y));
         if is_selected {
-            // On a bar of its own colours only what is bold stays to be told apart.
-            let bar = Style::new().add_modifier(Modifier::REVERSED).remove_modifier(Modifier::DIM);
-            frame.buffer_mut().set_style(row(y), bar);
+            frame.buffer_mut().set_style(row(y), bar());
         }
         y += 1;
     }
@@ -104,6 +102,11 @@ fn style(look: Look, colour: bool) -> Style {
         Look::Warm if colour => Style::new().fg(Color::Yellow),
         _ => Style::new(),
     }
+}
+
+/// What is selected: a bar of one colour, on which only bold text differs.
+fn bar() -> Style {
+    Style::new().fg(Color::Reset).add_modifier(Modifier::REVERSED).remove_modifier(Modifier::DIM)
 }
 
 fn dim() -> Style {
@@ -209,7 +212,6 @@ fn mark_sorted(app: &App, frame: &mut Frame<'_>, below: u16, titles: u16) {
 
 /// The last line: where one is, and what keys do.
 fn status(app: &mut App, filter: &str, frame: &mut Frame<'_>, area: Rect) {
-    let bar = Style::new().add_modifier(Modifier::REVERSED);
     let is_table = app.opened.is_empty();
     let (all, passing) = app.sheet().rows();
     let position = app.sheet().position();
@@ -259,7 +261,7 @@ fn status(app: &mut App, filter: &str, frame: &mut Frame<'_>, area: Rect) {
     }
     let fill = usize::from(area.width).saturating_sub(left.width() + right.width() + 1);
     let text = format!("{left}{}{right} ", " ".repeat(fill));
-    frame.render_widget(Span::styled(text, bar), area);
+    frame.render_widget(Span::styled(text, bar()), area);
     if app.is_typing {
         frame.set_cursor_position((cursor.min(area.width - 1), area.y));
     }
@@ -292,8 +294,7 @@ fn picker(app: &mut App, frame: &mut Frame<'_>) {
         frame.render_widget(line, row);
         if is_chosen {
             meaning = means;
-            let bar = Style::new().add_modifier(Modifier::REVERSED).remove_modifier(Modifier::DIM);
-            frame.buffer_mut().set_style(row, bar);
+            frame.buffer_mut().set_style(row, bar());
         }
     }
     // As a whole, where its line has no room for it.

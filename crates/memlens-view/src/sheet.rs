@@ -232,6 +232,21 @@ impl Sheet {
         }
     }
 
+    /// To the first row of the next table that has some to select, or of the one before.
+    pub(crate) fn table_step(&mut self, down: bool) {
+        // A stop that begins a table: the one before it, if any, is not the line above.
+        let begins = |at: &usize| {
+            let above = self.stops[*at].checked_sub(1).map(|place| self.body[self.shown[place]].kind);
+            above != Some(LineKind::Row)
+        };
+        let found = match down {
+            true => (self.selected + 1..self.stops.len()).find(begins),
+            false => (0..self.selected.min(self.stops.len())).rfind(begins),
+        };
+        self.selected = found.unwrap_or(self.selected);
+        self.show_selected();
+    }
+
     /// By as many lines as are in sight, less one.
     pub(crate) fn page_step(&mut self, down: bool) {
         let lines = self.height.saturating_sub(1).max(1);
@@ -303,6 +318,10 @@ mod tests {
         assert_eq!(sight(&mut sheet, 4), "stu[V]");
         sheet.step(false);
         assert_eq!(sight(&mut sheet, 4), "rstu");
+        sheet.table_step(false);
+        assert_eq!(sight(&mut sheet, 4), "[B]Cde");
+        sheet.table_step(true);
+        assert_eq!(sight(&mut sheet, 4), "stu[V]");
         sheet.jump(false);
         assert_eq!(sight(&mut sheet, 4), "a[B]Cd");
         sheet.page_step(true);

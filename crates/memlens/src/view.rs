@@ -26,9 +26,9 @@ use crate::view_args::{by_words, column_list, column_words};
     after_long_help = column_list("--sort"),
     before_help = "\
 Examples:
-  memlens view ls.memlens                 objects by cost; Enter leads to the code that touches one, ? lists the keys
+  memlens view ls.memlens                 objects by cost; Enter opens one, ? lists the keys
   memlens view ls.memlens --by line       lines of code first
-  memlens view app.memlens                while `memlens record --out app.memlens` runs: what it has seen so far"
+  memlens view app.memlens --process 2    of several processes one; while they run: what there is so far"
 )]
 pub struct ViewCommandArgs {
     /// The profile, as `memlens run` or `memlens record` left it, or is writing it

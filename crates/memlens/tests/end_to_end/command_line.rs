@@ -14,9 +14,19 @@ fn help_begins_with_examples_and_ends_with_the_exit_codes() {
     let help = succeeding(folder.path(), &["--help"]);
     assert!(help.starts_with("Examples:\n  memlens run -- "), "{help}");
     assert!(help.contains("  73  the output cannot be created"), "{help}");
-    for command in
-        ["run", "record", "report", "compare", "advise", "import", "export", "doctor", "completions", "man"]
-    {
+    for command in [
+        "run",
+        "record",
+        "report",
+        "view",
+        "compare",
+        "advise",
+        "import",
+        "export",
+        "doctor",
+        "completions",
+        "man",
+    ] {
         assert!(help.contains(&format!("\n  {command}")), "{command} is missing:\n{help}");
         succeeding(folder.path(), &[command, "--help"]);
     }
@@ -40,6 +50,8 @@ fn unknown_words_are_usage_errors_with_the_nearest_valid_word() {
         (&["report", "x", "--by", "lien"], "did you mean ‘line’?"),
         (&["report", "x", "--top", "0"], "‘all’"),
         (&["report", "x", "--format", "jsn"], "json"),
+        (&["view", "x"], "memlens report x"),
+        (&["view", "x", "--sort", "lodas"], "did you mean ‘loads’?"),
         (&["completions", "fsh"], "fish"),
         (&["import", "lakcey", "x"], "lackey"),
         (&["run"], "PROGRAM"),
