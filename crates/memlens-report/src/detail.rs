@@ -1,8 +1,6 @@
-//! From an object to the code that touches it, and back.
+//! From objects to the code that touches them, and the tables of a part of a profile.
 
-use std::collections::BTreeMap;
-
-use memlens_profile::{Cell, CodeLocation, Frame, Object, ObjectBacking, ObjectIx, PathSamples, Profile};
+use memlens_profile::{Cell, Frame, Object, ObjectBacking, ObjectIx, Profile};
 use memlens_types::{Counts, ObjectKind};
 
 use crate::UnknownWord;
@@ -15,21 +13,17 @@ use crate::known::Known;
 use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::pattern::PatternWords;
-use crate::place::{
-    base_name, code_place, frame_place, function_name, module_place, object_place, source_place,
-};
-use crate::row::{
-    By, CodeGroup, Row, Whole, by_code, by_path, leading_share, path_function, site_key, sort_rows,
-};
+use crate::place::{frame_place, module_place, object_place, source_place};
+use crate::row::{By, CodeGroup, Row, Whole, by_code, by_path, leading_share, path_function, sort_rows};
 use crate::styled::Layout;
 use crate::table::{
-    ALLOCATED_AT, ALLOCATED_FROM, CALLED_FROM, Page, TableColumn, cost_word, counts, field_columns, grid,
+    ALLOCATED_AT, ALLOCATED_FROM, CALLED_FROM, TableColumn, cost_word, counts, field_columns, grid,
     modelled_word, widen_callers,
 };
 use crate::target::Target;
-use crate::word::the_one;
 
-const INDENT: usize = 11;
+/// Width of the labels at the left.
+pub(crate) const INDENT: usize = 11;
 
 /// One object by its number, or all that have a name: what it is, where it was allocated (the whole stack, with source),
 /// and which lines of code touch it, with `view.by` [`By::Function`] or [`By::Instruction`] which of those, or, with [`By::Caller`],
@@ -239,7 +233,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn new(
+    pub(crate) fn new(
         profile: &Profile,
         mut rows: Vec<Row>,
         noun: &'static str,
@@ -259,7 +253,7 @@ impl Part {
         Self { rows, columns, noun }
     }
 
-    fn layout(mut self, profile: &Profile, view: &View) -> Layout {
+    pub(crate) fn layout(mut self, profile: &Profile, view: &View) -> Layout {
         sort_rows(&mut self.rows, view.sort_of(profile));
         let all = self.rows.len();
         self.rows.truncate(view.top.unwrap_or(usize::MAX));
@@ -435,7 +429,7 @@ pub(crate) fn allocated_at(profile: &Profile, object: &Object) -> impl Iterator<
 }
 
 /// A frame's function, place, whether it is inlined, and source line.
-fn called_at(profile: &Profile, frame: &Frame) -> [String; 4] {
+pub(crate) fn called_at(profile: &Profile, frame: &Frame) -> [String; 4] {
     [
         path_function(profile, frame),
         source_place(frame).unwrap_or_else(|| module_place(profile, frame)),
@@ -451,12 +445,12 @@ fn stack(profile: &Profile, object: &Object) -> Grid {
 }
 
 /// What leads to a frame's function, if that is known.
-fn function_in(frame: &Frame) -> Option<Target> {
+pub(crate) fn function_in(frame: &Frame) -> Option<Target> {
     frame.function.as_deref().map(|function| Target::Function(function.to_owned()))
 }
 
 /// Calls, each with what leads to its function.
-fn calls_grid(
+pub(crate) fn calls_grid(
     calls: impl Iterator<Item = [String; 4]>,
     targets: impl Iterator<Item = Option<Target>>,
 ) -> Grid {
@@ -491,104 +485,8 @@ fn calls_grid(
     }
 }
 
-/// One function: the objects it touches, and its lines, with what was inlined into it. A function's name may be given in part when
-/// only one function has that part. Shares are of the function's own wait.
-///
-/// # Errors
-/// When no function has the name, or several have it.
-pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<String, UnknownWord> {
-    let names = all_functions(profile);
-    let what = ["function of this profile", "single function of this profile"];
-    let name = the_one(names.iter().flatten().map(String::as_str), function, what)?;
-    Ok(of_function(profile, &names, name, CodeGroup::Line, view).paint(view.colour))
-}
-
-/// The functions around each row of code, innermost first.
-fn all_functions(profile: &Profile) -> Vec<Vec<String>> {
-    profile.code.iter().map(|code| functions_around(profile, code)).collect()
-}
-
-/// What [`code_detail`] says of a function, with its code in these groups.
-fn of_function(
-    profile: &Profile,
-    names: &[Vec<String>],
-    name: &str,
-    group: CodeGroup,
-    view: &View,
-) -> Layout {
-    let depth = |cell: &Cell| names.get(cell.code.index())?.iter().position(|found| found == name);
-    let is_here = |cell: &&Cell| depth(cell).is_some();
-    let mut inlined = Counts::default();
-    for cell in profile.cells.iter().filter(is_here).filter(|cell| depth(cell) != Some(0)) {
-        inlined += &cell.counts.get();
-    }
-    let of_inlined = Whole::of(profile, &inlined);
-    let said = |whole: Whole| match of_inlined.cost {
-        0 => String::new(),
-        cost => {
-            let part = percent_of_share(cost as f64 / whole.cost.max(1) as f64);
-            format!(", {part} % of it in what was inlined there")
-        }
-    };
-    let code = Code { title: name, facts: &[], said: &said, groups: &[group] };
-    of_code(profile, profile.cells.iter().filter(is_here), code, view)
-}
-
-/// How code is shown: what it is called, lines below that, what is said behind its shares of the whole, in which groups it comes.
-struct Code<'a> {
-    title: &'a str,
-    facts: &'a [Fact],
-    said: &'a dyn Fn(Whole) -> String,
-    groups: &'a [CodeGroup],
-}
-
-/// Some code: the objects that it touches, and its parts. Shares are of its own wait.
-fn of_code<'a>(
-    profile: &'a Profile,
-    cells: impl Iterator<Item = &'a Cell> + Clone,
-    code: Code<'_>,
-    view: &View,
-) -> Layout {
-    let mut sum = Counts::default();
-    let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
-    for cell in cells.clone() {
-        let counts = cell.counts.get();
-        sum += &counts;
-        *by_object.entry(cell.object.index()).or_default() += &counts;
-    }
-    let whole = Whole::of(profile, &sum);
-    let shares = shares_of_all(profile, whole) + &(code.said)(whole);
-    let mut out = heading(code.title, &shares, view.width);
-    for (label, pieces) in code.facts {
-        out.append(wrapped(label, INDENT, pieces, view.width));
-    }
-    out.push(Style::Plain, "\n");
-    let objects = by_object.into_iter().map(|(index, counts)| (ObjectIx::from_index(index), counts));
-    out.append(objects_part(profile, objects, whole, "touches").layout(profile, view));
-
-    let words = PatternWords::new(profile);
-    for &group in code.groups {
-        let rows = by_code(&words, cells.clone(), whole, group);
-        let (noun, title) = match group {
-            CodeGroup::Instruction => ("instruction", "instruction"),
-            CodeGroup::Function => ("function", "in function"),
-            CodeGroup::Line => ("line", "line"),
-        };
-        let mut what = vec![TableColumn::Of(Column::Name, ["", title], 0)];
-        let mut last = Vec::new();
-        if group == CodeGroup::Instruction {
-            what.push(TableColumn::Of(Column::Kind, ["", "access"], 1));
-            last.push(TableColumn::Of(Column::Pattern, ["", "pattern"], 2));
-        }
-        last.extend([TableColumn::Of(Column::Objects, ["", "objects"], 0), TableColumn::Source]);
-        out.push(Style::Plain, "\n");
-        out.append(Part::new(profile, rows, noun, (&what, &last)).layout(profile, view));
-    }
-    out
-}
-
 /// Which parts of everything a part is, as said behind its name.
-fn shares_of_all(profile: &Profile, whole: Whole) -> String {
+pub(crate) fn shares_of_all(profile: &Profile, whole: Whole) -> String {
     let all = Whole::of(profile, &profile.totals());
     let fact = |part: u64, whole: u64, word: &str| match whole {
         0 => String::new(),
@@ -599,7 +497,7 @@ fn shares_of_all(profile: &Profile, whole: Whole) -> String {
 }
 
 /// Objects with a part of their counts.
-fn objects_part(
+pub(crate) fn objects_part(
     profile: &Profile,
     objects: impl Iterator<Item = (ObjectIx, Counts)>,
     whole: Whole,
@@ -624,145 +522,6 @@ fn objects_part(
     ];
     let last = [TableColumn::Of(Column::Where, ALLOCATED_AT, 1)];
     Part::new(profile, rows.collect(), "object", (&what, &last))
-}
-
-/// What there is to see of a row's target; None: the profile does not have it, or no longer. Of objects the code that touches them, with
-/// `view.by` as [`object_detail`] has it; of code the objects that it touches, and its parts, with [`By::Instruction`] its instructions in
-/// place of a function's lines; of what sums objects these. Linear in the cells.
-pub fn target_page(profile: &Profile, target: &Target, view: &View) -> Option<Page> {
-    let layout = match target {
-        Target::Objects { .. } => of_objects(profile, &target.objects(profile)?, view),
-        Target::Function(name) => {
-            let names = all_functions(profile);
-            let group = if view.by == By::Instruction { CodeGroup::Instruction } else { CodeGroup::Line };
-            let is_in = |cell: &Cell| names.get(cell.code.index()).is_some_and(|names| names.contains(name));
-            let is_known = profile.cells.iter().any(is_in);
-            is_known.then(|| of_function(profile, &names, name, group, view))?
-        }
-        Target::Line { file, line } => of_line(profile, (file, *line), view)?,
-        Target::Instruction { .. } => of_instruction(profile, target, view)?,
-        Target::Site(name) => {
-            let is_there = |object: &Object| site_key(profile, object) == *name;
-            of_members(profile, name, &is_there, view)?
-        }
-        Target::Kind(kind) => of_members(profile, kind.as_str(), &|object| object.kind == *kind, view)?,
-        Target::Field(name) => of_sums(profile, name, &[], field::objects_with(profile, name), view)?,
-        Target::Path(_) => of_path(profile, target, view)?,
-    };
-    Some(layout.into())
-}
-
-fn of_line(profile: &Profile, (file, line): (&str, u32), view: &View) -> Option<Layout> {
-    let frame_of = |code: &CodeLocation| {
-        let frame = profile.stack_frames(code.stack).next()?;
-        (frame.file.as_deref() == Some(file) && frame.line == Some(line)).then_some(frame)
-    };
-    let frames: Vec<Option<&Frame>> = profile.code.iter().map(frame_of).collect();
-    let source = frames.iter().flatten().find_map(|frame| frame.source_text.as_deref());
-    let is_here = |cell: &&Cell| frames.get(cell.code.index()).is_some_and(Option::is_some);
-    profile.cells.iter().find(is_here)?;
-    let mut facts: Vec<Fact> = vec![("file", vec![file.to_owned()])];
-    facts.extend(source.map(|text| ("source", vec![text.trim().to_owned()])));
-    let code = Code {
-        title: &format!("{}:{line}", base_name(file)),
-        facts: &facts,
-        said: &|_| String::new(),
-        groups: &[CodeGroup::Function, CodeGroup::Instruction],
-    };
-    Some(of_code(profile, profile.cells.iter().filter(is_here), code, view))
-}
-
-fn of_instruction(profile: &Profile, target: &Target, view: &View) -> Option<Layout> {
-    // A row a memory operand.
-    let is_it: Vec<bool> =
-        profile.code.iter().map(|code| Target::instruction(profile, code) == *target).collect();
-    let code = profile.code.get(is_it.iter().position(|&is| is)?)?;
-    let is_here = |cell: &&Cell| is_it.get(cell.code.index()) == Some(&true);
-    profile.cells.iter().find(is_here)?;
-    let module = profile.module(code.module);
-    let frame = profile.stack_frames(code.stack).next();
-    let source = frame.and_then(|frame| frame.source_text.as_deref());
-    let mut facts: Vec<Fact> = Vec::new();
-    facts.extend(module.map(|module| ("module", vec![module.path.clone()])));
-    facts.extend(code_place(profile, code).map(|place| ("line", vec![place])));
-    facts.extend(source.map(|text| ("source", vec![text.trim().to_owned()])));
-    let code = Code {
-        title: &format!("{}+{:#x}", module.map_or("generated", |module| module.name()), code.offset),
-        facts: &facts,
-        said: &|_| String::new(),
-        groups: &[CodeGroup::Function, CodeGroup::Line, CodeGroup::Instruction],
-    };
-    Some(of_code(profile, profile.cells.iter().filter(is_here), code, view))
-}
-
-/// The objects of which something holds.
-fn of_members(
-    profile: &Profile,
-    title: &str,
-    holds: &dyn Fn(&Object) -> bool,
-    view: &View,
-) -> Option<Layout> {
-    let all = (0..profile.objects.len()).map(ObjectIx::from_index).zip(&profile.objects);
-    let members = all.filter(|(_, object)| holds(object)).map(|(index, object)| (index, object.counts));
-    of_sums(profile, title, &[], members.collect(), view)
-}
-
-/// What sums objects, with the counts that each has in it.
-fn of_sums(
-    profile: &Profile,
-    title: &str,
-    facts: &[Fact],
-    objects: Vec<(ObjectIx, Counts)>,
-    view: &View,
-) -> Option<Layout> {
-    if objects.is_empty() {
-        return None;
-    }
-    let mut sum = Counts::default();
-    objects.iter().for_each(|(_, counts)| sum += counts);
-    let whole = Whole::of(profile, &sum);
-    let mut out = heading(title, &shares_of_all(profile, whole), view.width);
-    for (label, pieces) in facts {
-        out.append(wrapped(label, INDENT, pieces, view.width));
-    }
-    out.push(Style::Plain, "\n");
-    out.append(objects_part(profile, objects.into_iter(), whole, "object").layout(profile, view));
-    Some(out)
-}
-
-/// A call path: its functions, and the objects that samples at its end hit.
-fn of_path(profile: &Profile, target: &Target, view: &View) -> Option<Layout> {
-    let is_it = |part: &&PathSamples| Target::path(profile, profile.path_frames(part.path)) == *target;
-    let parts: Vec<&PathSamples> = profile.path_samples.iter().filter(is_it).collect();
-    let path = parts.first()?.path;
-    let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
-    for part in &parts {
-        let counts = by_object.entry(part.object.index()).or_default();
-        counts.sampled.samples += part.samples;
-        counts.sampled.cost += part.cost;
-    }
-    let objects = by_object.into_iter().map(|(index, counts)| (ObjectIx::from_index(index), counts));
-    let first = profile.path_frames(path).next();
-    let title = first.map_or_else(|| "no call path known".to_owned(), |frame| path_function(profile, frame));
-    let mut out = of_sums(profile, &title, &[], objects.collect(), view)?;
-    if first.is_some() {
-        out.push(Style::Dim, "\ncalled from\n");
-        let frames = || profile.path_frames(path);
-        let calls = frames().map(|frame| called_at(profile, frame));
-        let targets = frames().map(function_in);
-        out.append(calls_grid(calls, targets).layout(view.width));
-    }
-    Some(out)
-}
-
-/// The functions that a row of code is in, innermost first: those inlined into each other, and the one they are in.
-fn functions_around(profile: &Profile, code: &CodeLocation) -> Vec<String> {
-    let of_frames = profile.stack_frames(code.stack).filter_map(|frame| frame.function.as_deref());
-    let mut names: Vec<String> = of_frames.map(str::to_owned).collect();
-    if names.is_empty() {
-        names.push(function_name(profile, code));
-    }
-    names
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! How a profile is shown: tables for people, JSON and CSV for programs; callgrind, pprof and flame graphs for other tools.
 //!
+//! What people read is laid out in pieces with looks (`styled.rs`). These become text with a terminal's codes ([`table`],
+//! [`object_detail`], [`code_detail`]), or lines for something that shows them itself, each row with what it is of
+//! ([`table_page`], [`target_page`]).
+//!
 //! The crate deliberately does not know how profiles are made or stored, nor anything of the process
 //! it runs in: terminal width and colour are told to it, and it returns text.
 #![forbid(unsafe_code)]
@@ -7,6 +11,7 @@
 mod advice;
 pub mod callgrind;
 mod check;
+mod code_detail;
 mod column;
 mod compare;
 mod compare_text;
@@ -24,6 +29,7 @@ mod known;
 mod matching;
 mod namesakes;
 mod number;
+mod page;
 mod pair_header;
 mod pattern;
 mod prediction;
@@ -33,6 +39,7 @@ mod stacks;
 mod styled;
 mod table;
 mod target;
+mod target_page;
 mod unlike;
 mod word;
 mod zero_pages;
@@ -44,12 +51,13 @@ pub use check::{
     CHECK_SCHEMA, Check, CheckError, Condition, ConditionError, Held, HeldCondition, Verdict, check,
     check_json, check_junit, check_text,
 };
+pub use code_detail::code_detail;
 pub use column::Column;
 pub use compare::{COST_SHARE, CompareError, ComparedObject, Comparison, Overlap, compare, leading_column};
 pub use compare_text::{COMPARE_SCHEMA, compare_csv, compare_json, compare_table};
 pub use csv::csv;
 pub use delinquent::{DELINQUENT_SHARE, DelinquentLoads, delinquent_loads};
-pub use detail::{code_detail, object_detail, target_page};
+pub use detail::object_detail;
 pub use diff::{
     DIFF_SCHEMA, Diff, DiffError, DiffRow, Runs, RunsError, Unit, diff, diff_csv, diff_json, diff_table,
     leading_amount,
@@ -57,10 +65,12 @@ pub use diff::{
 pub use html::{PAGE_ROWS, PageView, html};
 pub use json::{SCHEMA, json, json_report};
 pub use number::count as short_count;
+pub use page::{Page, PlacedColumn, groupings, header_page, summary_page, table_page};
 pub use prediction::prediction_table;
 pub use row::By;
 pub use stacks::{Tree, flame_graph, folded, pprof, stack_columns, stacks_total};
 pub use styled::{Line, LineKind, Style};
-pub use table::{Page, PlacedColumn, View, groupings, header_page, summary_page, table, table_page};
+pub use table::{View, table};
 pub use target::Target;
+pub use target_page::target_page;
 pub use word::UnknownWord;
