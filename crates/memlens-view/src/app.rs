@@ -226,14 +226,15 @@ impl App {
     /// The lines of a page; None: there is no such thing in the profile.
     fn lines(&self, shown: &Shown, width: usize) -> Option<Vec<Line>> {
         let profile = self.profile();
-        Some(match shown {
+        let lines = match shown {
             Shown::Target(target) => target_page(profile, target, &view(width, self.code_by, None))?.lines,
             Shown::Advice(text) => prose::lines(text, width),
             Shown::Notes => {
                 header_page(profile, &View { all_notes: true, ..view(width, By::Object, None) }).lines
             }
             Shown::Keys => prose::keys(),
-        })
+        };
+        Some(prose::fit(lines, width))
     }
 
     fn open(&mut self, shown: Shown) {
@@ -416,7 +417,9 @@ impl App {
         }
         self.by = by;
         // Other rows: from the top, with the same filter.
-        self.table.sheet.jump(false);
+        let filter = self.table.sheet.filter().to_owned();
+        self.table.sheet = Sheet::default();
+        self.table.sheet.set_filter(&filter);
         self.table.width = 0;
     }
 

@@ -1,7 +1,7 @@
 //! Texts as lines of a page: broken between words, further lines of a paragraph as far in as its first.
 
-use memlens_report::{Line, Style};
-use unicode_width::UnicodeWidthStr;
+use memlens_report::{Line, LineKind, Style};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::keys::KEYS;
 
@@ -38,6 +38,51 @@ pub(crate) fn lines(text: &str, width: usize) -> Vec<Line> {
     lines
 }
 
+/// Lines of which none is wider than so many columns: facts that are go on in the next line, as a terminal would have it, but between
+/// words. Tables have been laid out for the width.
+pub(crate) fn fit(lines: Vec<Line>, width: usize) -> Vec<Line> {
+    let mut fitting = Vec::with_capacity(lines.len());
+    for line in lines {
+        if line.kind != LineKind::Text || line.text().width() <= width {
+            fitting.push(line);
+            continue;
+        }
+        let letters: Vec<(Style, char)> =
+            line.spans.iter().flat_map(|(style, text)| text.chars().map(|letter| (*style, letter))).collect();
+        let mut rest = &letters[..];
+        while !rest.is_empty() {
+            let (now, next) = rest.split_at(break_at(rest, width));
+            let mut part = Line::default();
+            for (style, letter) in now {
+                match part.spans.last_mut() {
+                    Some((last, text)) if last == style => text.push(*letter),
+                    _ => part.spans.push((*style, (*letter).into())),
+                }
+            }
+            fitting.push(part);
+            let blanks = next.iter().take_while(|(_, letter)| *letter == ' ').count();
+            rest = &next[blanks..];
+        }
+    }
+    fitting
+}
+
+/// How many letters have room: all, or those before the last blank that fit, or what fits of a long word; one at least.
+fn break_at(letters: &[(Style, char)], width: usize) -> usize {
+    let mut used = 0;
+    let mut blank = None;
+    for (at, (_, letter)) in letters.iter().enumerate() {
+        used += letter.width().unwrap_or(0);
+        if used > width {
+            return blank.unwrap_or(at).max(1);
+        }
+        if *letter == ' ' && at > 0 {
+            blank = Some(at);
+        }
+    }
+    letters.len()
+}
+
 fn is_heading(paragraph: &str) -> bool {
     paragraph.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok())
 }
@@ -67,6 +112,19 @@ pub(crate) fn keys() -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn facts_that_are_too_wide_go_on_in_the_next_line() {
+        let mut long = line(Style::Bold, "name");
+        long.spans.push((Style::Plain, " · one 数据 verylongword".into()));
+        let mut rows = long.clone();
+        rows.kind = LineKind::Row;
+        let fitting = fit(vec![long, rows.clone()], 9);
+        let texts: Vec<String> = fitting.iter().map(Line::text).collect();
+        assert_eq!(texts[..4], ["name ·", "one 数据", "verylongw", "ord"]);
+        assert_eq!(fitting[0].spans, [(Style::Bold, "name".into()), (Style::Plain, " ·".into())]);
+        assert_eq!(fitting[4], rows);
+    }
 
     #[test]
     fn texts_are_broken_between_words() {

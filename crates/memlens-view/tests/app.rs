@@ -3,7 +3,10 @@
 #[path = "../../memlens-report/tests/bfs/mod.rs"]
 mod bfs;
 
-use memlens_profile::{CallPath, FrameIx, ObjectIx, PathIx, PathSamples, Profile, SamplingInfo};
+use memlens_profile::{
+    CallPath, Element, Field, FieldIx, FieldUse, FrameIx, ObjectIx, PathIx, PathSamples, Profile,
+    SamplingInfo,
+};
 use memlens_report::{By, Column, LineKind, View, table_page};
 use memlens_view::{App, AppOptions, Recorded, Then};
 use ratatui::Terminal;
@@ -410,7 +413,7 @@ fn other_sizes_are_laid_out_anew_and_too_small_ones_say_so() {
     for (columns, lines) in [(80, 12), (200, 60), (40, 12), (120, 24)] {
         seen.terminal.backend_mut().resize(columns, lines);
         seen.draw();
-        assert!(seen.lines().iter().all(|line| line.chars().count() <= columns.into()));
+        assert!(seen.status().contains("? keys"), "{}", seen.text());
         assert!(seen.selected().is_some(), "{}", seen.text());
     }
     assert_eq!(name(seen.selected()), selected);
@@ -554,4 +557,36 @@ fn no_keys_in_whatever_order_and_size_bring_it_down() {
     });
     seen.press(&[Char('1')]);
     assert!(seen.text().contains(" of 8 · by"), "{}", seen.text());
+}
+
+#[test]
+fn a_grouping_begins_with_its_first_row_though_another_one_is_of_the_selected_object() {
+    let mut profile = bfs::profile();
+    let sort = Some(Column::Name);
+    let first = rows(&profile, By::Object, sort, 120)[0].clone();
+    let object = profile.objects.iter().position(|object| first.contains(&format!(" {} ", object.name)));
+    let object = object.expect("the first object by name");
+    // Its field comes last by name.
+    profile.objects[object].element = Some(Element { type_name: "zzz".into(), bytes: 4 });
+    let object = ObjectIx::from_index(object);
+    profile.fields = vec![Field { object, offset_bytes: Some(0), size_bytes: Some(4), ..Field::default() }];
+    let cells = profile.cells.iter().filter(|cell| cell.object == object);
+    profile.field_uses =
+        cells.map(|cell| FieldUse { code: cell.code, field: FieldIx::from_index(0), seen: 1 }).collect();
+    let fields = rows(&profile, By::Field, sort, 120);
+    let options = AppOptions { sort, ..AppOptions::default() };
+    let mut seen = Seen::of(profile, &options, (120, 24));
+    assert_eq!(seen.selected(), Some(first));
+    seen.press(&[Char('6')]);
+    assert_eq!(seen.selected().as_ref(), fields.first(), "{}", seen.text());
+    assert!(fields.last().is_some_and(|row| row.contains("zzz")), "{fields:?}");
+}
+
+#[test]
+fn what_is_too_wide_goes_on_in_the_next_line() {
+    let mut profile = bfs::profile();
+    profile.run.notes = vec!["x".repeat(150)];
+    let mut seen = Seen::of(profile, &AppOptions::default(), (60, 30));
+    seen.letters("n");
+    assert_eq!(seen.text().matches('x').count(), 150 + "exact exit".matches('x').count(), "{}", seen.text());
 }
