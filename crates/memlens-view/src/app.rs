@@ -213,6 +213,8 @@ impl App {
         // A grouping may have nothing in the column that another one is sorted by.
         if self.sort.is_some_and(|sort| !page.sortable.contains(&sort)) {
             page = table_page(profile, &view(width, self.by, None));
+            let word = self.sort.map_or("", Column::as_str);
+            self.message = Some(format!("none has {word}: sorted as usual"));
         }
         let mut sheet = Sheet::table(std::mem::take(&mut page.lines));
         sheet.continue_from(&self.table.sheet);
@@ -292,7 +294,7 @@ impl App {
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Char('a') => return Then::Advise,
             KeyCode::Char('n') => self.open(Shown::Notes),
-            KeyCode::Char('?') | KeyCode::F(1) => self.open(Shown::Keys),
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(Shown::Keys),
             _ if self.opened.is_empty() => self.key_of_table(key),
             code => self.key_of_page(code),
         }
@@ -417,9 +419,7 @@ impl App {
         }
         self.by = by;
         // Other rows: from the top, with the same filter.
-        let filter = self.table.sheet.filter().to_owned();
-        self.table.sheet = Sheet::default();
-        self.table.sheet.set_filter(&filter);
+        self.table.sheet = self.table.sheet.emptied();
         self.table.width = 0;
     }
 

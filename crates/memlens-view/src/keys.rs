@@ -13,7 +13,7 @@ pub(crate) const KEYS: [(&str, &[(&str, &str)]); 5] = [
             ("/", "only rows with a text: letters, then Enter; Esc takes it back"),
             ("a", "what to do about the data (memlens advise)"),
             ("n", "the run, the machine, and all notes"),
-            ("?", "this page"),
+            ("? h", "this page"),
             ("Ctrl-C", "quit"),
         ],
     ),

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!  head     stays above: titles of columns
-//!  body     scrolls; of it `shown` pass the filter, and of these `stops` can be selected
+//!  body     scrolls; of it `shown` pass the filter, and of these `stops` can be selected. Where the titles of a
+//!           table in it are out of sight above, they stand in the place of the first lines in sight
 //!  foot     stays below: the total
 //! ```
+
+use std::ops::Range;
 
 use memlens_report::{Line, LineKind, Style, Target};
 
@@ -164,10 +167,15 @@ impl Sheet {
         self.show_selected();
     }
 
+    /// No lines, with the filter and the room of this one.
+    pub(crate) fn emptied(&self) -> Self {
+        Self { filter: self.filter.clone(), height: self.height, ..Self::default() }
+    }
+
     /// Takes over where another sheet of the same lines was: the filter, the selected row, and how far it was scrolled.
     pub(crate) fn continue_from(&mut self, before: &Self) {
         self.filter.clone_from(&before.filter);
-        self.height = before.height;
+        self.height = before.height.max(1);
         self.selected = before.selected;
         self.arrange();
         self.top = before.top.min(self.last_top());
@@ -187,9 +195,11 @@ impl Sheet {
             }
         }
         let selected = self.stops.get(self.selected).copied();
-        let in_sight = self.shown.iter().enumerate().skip(self.top).take(self.height);
-        let body = &self.body;
-        in_sight.map(move |(place, &at)| (&body[at], selected == Some(place)))
+        let titles = self.titles_above(self.top);
+        let covered = titles.len();
+        let places = titles.chain(self.top + covered..self.shown.len()).take(self.height);
+        let (shown, body) = (&self.shown, &self.body);
+        places.map(move |place| (&body[shown[place]], selected == Some(place)))
     }
 
     /// Whether there is something above and below what is in sight.
@@ -202,16 +212,40 @@ impl Sheet {
     }
 
     fn is_in_sight(&self, stop: usize) -> bool {
-        self.stops.get(stop).is_some_and(|&place| (self.top..self.top + self.height).contains(&place))
+        self.stops.get(stop).is_some_and(|&place| self.in_sight_places().contains(&place))
+    }
+
+    /// Places of the lines in sight, but for those that titles stand in the place of.
+    fn in_sight_places(&self) -> Range<usize> {
+        self.top + self.titles_above(self.top).len()..self.top + self.height
+    }
+
+    fn kind(&self, place: usize) -> Option<LineKind> {
+        Some(self.body[*self.shown.get(place)?].kind)
+    }
+
+    /// Places of the titles of the table that a row is in; none for what is no row. Linear in the rows above.
+    fn titles_above(&self, place: usize) -> Range<usize> {
+        if self.is_table || self.kind(place) != Some(LineKind::Row) {
+            return 0..0;
+        }
+        let is = |kind| move |above: &usize| self.kind(*above) == Some(kind);
+        let end = place - (0..place).rev().take_while(is(LineKind::Row)).count();
+        let titles = (0..end).rev().take_while(is(LineKind::Titles)).count();
+        end - titles..end
     }
 
     /// Brings the selected row in sight, with the titles above it.
     fn show_selected(&mut self) {
         let Some(&place) = self.stops.get(self.selected) else { return };
-        if place < self.top {
-            let is_title = |&above: &usize| self.body[self.shown[above]].kind == LineKind::Titles;
-            let titles = (0..place).rev().take_while(is_title).count();
-            self.top = place - titles.min(self.height.saturating_sub(1));
+        if place < self.in_sight_places().start {
+            self.top = place.saturating_sub(self.titles_above(place).len().min(self.height - 1));
+            // No part of titles alone.
+            while self.kind(self.top) == Some(LineKind::Titles)
+                && self.top.checked_sub(1).and_then(|above| self.kind(above)) == Some(LineKind::Titles)
+            {
+                self.top -= 1;
+            }
         } else if place >= self.top + self.height {
             self.top = place + 1 - self.height;
         }
@@ -244,12 +278,18 @@ impl Sheet {
             false => (0..self.selected.min(self.stops.len())).rfind(begins),
         };
         self.selected = found.unwrap_or(self.selected);
+        // From its titles on, unless a good part of it is in sight.
+        if let Some(&place) = self.stops.get(self.selected)
+            && place + NEAR > self.top + self.height
+        {
+            self.top = self.titles_above(place).start.min(self.last_top());
+        }
         self.show_selected();
     }
 
     /// By as many lines as are in sight, less one.
     pub(crate) fn page_step(&mut self, down: bool) {
-        let lines = self.height.saturating_sub(1).max(1);
+        let lines = self.in_sight_places().len().saturating_sub(1).max(1);
         if self.is_table {
             let last = self.stops.len().saturating_sub(1);
             let to = if down { self.selected + lines } else { self.selected.saturating_sub(lines) };
@@ -258,7 +298,8 @@ impl Sheet {
         }
         self.top =
             if down { (self.top + lines).min(self.last_top()) } else { self.top.saturating_sub(lines) };
-        let in_sight = |stop: &usize| self.is_in_sight(*stop);
+        let places = self.in_sight_places();
+        let in_sight = |stop: &usize| places.contains(&self.stops[*stop]);
         let found = match down {
             _ if self.is_in_sight(self.selected) => None,
             true => (0..self.stops.len()).find(in_sight),
@@ -283,10 +324,13 @@ mod tests {
     use super::*;
     use crate::prose;
 
-    /// Lines of text, and rows where a letter is a capital one.
+    /// Lines of text, rows where a letter is a capital one, and titles where it is a digit.
     fn page(letters: &str) -> Sheet {
         let line = |letter: char| {
             let mut line = prose::line(Style::Bold, letter);
+            if letter.is_ascii_digit() {
+                line.kind = LineKind::Titles;
+            }
             if letter.is_uppercase() {
                 line.kind = LineKind::Row;
                 line.target = Some(Target::Function(letter.into()));
@@ -328,6 +372,27 @@ mod tests {
         assert_eq!(sight(&mut sheet, 4), "defg");
         sheet.page_step(false);
         assert_eq!(sight(&mut sheet, 4), "a[B]Cd");
+    }
+
+    #[test]
+    fn titles_stay_above_the_rows_of_their_table() {
+        let mut sheet = page("ab12ABCDEFc3GHd");
+        assert_eq!(sight(&mut sheet, 5), "ab12[A]");
+        (0..3).for_each(|_| sheet.step(true));
+        assert_eq!(sight(&mut sheet, 5), "2ABC[D]");
+        // B and C are behind the titles.
+        (0..2).for_each(|_| sheet.step(true));
+        assert_eq!(sight(&mut sheet, 5), "12DE[F]");
+        (0..3).for_each(|_| sheet.step(false));
+        assert_eq!(sight(&mut sheet, 5), "12[C]DE");
+        sheet.step(false);
+        assert_eq!(sight(&mut sheet, 5), "12A[B]C");
+        sheet.step(false);
+        assert_eq!(sight(&mut sheet, 5), "12[A]BC");
+        sheet.table_step(true);
+        assert_eq!(sight(&mut sheet, 5), "c3[G]Hd");
+        sheet.page_step(false);
+        assert_eq!(sight(&mut sheet, 5), "12E[F]c");
     }
 
     #[test]

@@ -118,10 +118,25 @@ fn keys_lead_from_grouping_to_grouping() {
         assert_eq!(seen.selected().as_ref(), rows.first(), "{key:?} {by:?}");
     }
     // A grouping that one comes back to is where it was left.
-    seen.press(&[Down, Down]);
-    let selected = seen.selected();
-    seen.press(&[Right, Left]);
-    assert_eq!(seen.selected(), selected);
+    for (columns, lines) in [(120, 24), (120, 13)] {
+        seen.terminal.backend_mut().resize(columns, lines);
+        seen.draw();
+        seen.press(&[Home, Down, Down, Down, Down]);
+        let selected = seen.selected();
+        assert!(selected.is_some());
+        seen.press(&[Right, Left]);
+        assert_eq!(seen.selected(), selected);
+    }
+}
+
+#[test]
+fn what_nothing_has_is_no_order() {
+    let options = AppOptions { sort: Some(Column::Samples), ..AppOptions::default() };
+    let mut seen = Seen::of(bfs::profile(), &options, (120, 24));
+    assert_eq!(seen.selected().as_ref(), rows(&bfs::profile(), By::Object, None, 120).first());
+    assert!(seen.status().contains("none has samples: sorted as usual"), "{}", seen.status());
+    seen.press(&[Down]);
+    assert!(seen.status().contains("by share"), "{}", seen.status());
 }
 
 #[test]
