@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memlens_profile::{Cell, CodeLocation, Frame, ObjectIx, Profile};
+use memlens_profile::{Cell, CodeLocation, Frame, ObjectIx, Profile, Thread};
 use memlens_types::Counts;
 
 use crate::UnknownWord;
@@ -169,6 +169,20 @@ pub(crate) fn of_instruction(profile: &Profile, target: &Target, view: &View) ->
         said: &|_| String::new(),
         groups: &[CodeGroup::Function, CodeGroup::Line, CodeGroup::Instruction],
     };
+    Some(of_code(profile, profile.cells.iter().filter(is_here), code, view))
+}
+
+/// What threads did: the objects that they touched, and the functions where; None: nothing was recorded of it.
+pub(crate) fn of_threads(
+    profile: &Profile,
+    title: &str,
+    is_one: impl Fn(&Thread) -> bool,
+    view: &View,
+) -> Option<Layout> {
+    let is_one: Vec<bool> = profile.threads.iter().map(is_one).collect();
+    let is_here = |cell: &&Cell| is_one.get(cell.thread.index()) == Some(&true);
+    profile.cells.iter().find(is_here)?;
+    let code = Code { title, facts: &[], said: &|_| String::new(), groups: &[CodeGroup::Function] };
     Some(of_code(profile, profile.cells.iter().filter(is_here), code, view))
 }
 

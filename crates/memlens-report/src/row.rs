@@ -370,11 +370,16 @@ fn thread_name<'a>(profile: &'a Profile, thread: &'a Thread) -> Option<&'a str> 
 }
 
 fn thread_row(profile: &Profile, thread: &Thread, whole: Whole) -> Row {
-    let name = match thread_name(profile, thread) {
+    let target = Some(Target::Thread { pid: thread.pid, tid: thread.tid });
+    Row { target, ..Row::new(profile, thread_title(profile, thread), &thread.counts, false, whole) }
+}
+
+/// What the row of a thread is called.
+pub(crate) fn thread_title(profile: &Profile, thread: &Thread) -> String {
+    match thread_name(profile, thread) {
         Some(name) => format!("{name} ({})", thread.tid),
         None => thread.tid.to_string(),
-    };
-    Row::new(profile, name, &thread.counts, false, whole)
+    }
 }
 
 /// Sums the threads of each process. Their name is that of the first thread, which has the process's number.
@@ -386,18 +391,24 @@ fn by_process(profile: &Profile, whole: Whole) -> Vec<Row> {
     let sums = groups.in_order.into_iter().map(|(pid, threads): (Option<u32>, Vec<&Thread>)| {
         let mut counts = Counts::default();
         threads.iter().for_each(|thread| counts += &thread.counts);
-        let first = threads.iter().find(|thread| Some(thread.tid) == pid).unwrap_or(&threads[0]);
-        let number = pid.map_or("?".to_owned(), |pid| pid.to_string());
-        let mut name = match thread_name(profile, first) {
-            Some(name) => format!("{name} ({number})"),
-            None => number,
-        };
-        if threads.len() > 1 {
-            name += &format!(", {} threads", threads.len());
-        }
-        Row::new(profile, name, &counts, false, whole)
+        let target = Some(Target::Process(pid));
+        Row { target, ..Row::new(profile, process_title(profile, pid, &threads), &counts, false, whole) }
     });
     sums.collect()
+}
+
+/// What the row of a process with these threads is called.
+pub(crate) fn process_title(profile: &Profile, pid: Option<u32>, threads: &[&Thread]) -> String {
+    let first = threads.iter().find(|thread| Some(thread.tid) == pid).or_else(|| threads.first());
+    let number = pid.map_or("?".to_owned(), |pid| pid.to_string());
+    let mut name = match first.and_then(|first| thread_name(profile, first)) {
+        Some(name) => format!("{name} ({number})"),
+        None => number,
+    };
+    if threads.len() > 1 {
+        name += &format!(", {} threads", threads.len());
+    }
+    name
 }
 
 /// How code is put together.

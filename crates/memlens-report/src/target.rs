@@ -39,6 +39,15 @@ pub enum Target {
     },
     /// A field in all objects that have it, as its row is called.
     Field(String),
+    /// A thread.
+    Thread {
+        /// Its process; None: that of the run.
+        pid: Option<u32>,
+        /// Its number.
+        tid: u32,
+    },
+    /// A process by its number; None: it is not known.
+    Process(Option<u32>),
     /// A call path, the innermost frame first: each as its module's path and the offset there. Empty: none is known.
     Path(Vec<(Option<String>, u64)>),
 }

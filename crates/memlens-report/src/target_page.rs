@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use memlens_profile::{Object, ObjectIx, PathSamples, Profile};
+use memlens_profile::{Object, ObjectIx, PathSamples, Profile, Thread};
 use memlens_types::Counts;
 
 use crate::View;
-use crate::code_detail::{of_instruction, of_known_function, of_line};
+use crate::code_detail::{of_instruction, of_known_function, of_line, of_threads};
 use crate::detail::{called_at, calls_grid, function_in, objects_part, of_objects, shares_of_all};
 use crate::field;
 use crate::grid::{Style, heading};
 use crate::known::Known;
 use crate::page::Page;
-use crate::row::{Whole, path_function, site_key};
+use crate::row::{Whole, path_function, process_title, site_key, thread_title};
 use crate::styled::Layout;
 use crate::target::Target;
 
@@ -33,6 +33,16 @@ pub fn target_page(profile: &Profile, target: &Target, view: &View) -> Option<Pa
         }
         Target::Kind(kind) => of_members(profile, kind.as_str(), &|object| object.kind == *kind, view)?,
         Target::Field(name) => of_sums(profile, name, field::objects_with(profile, name), view)?,
+        Target::Thread { pid, tid } => {
+            let is_it = |thread: &Thread| (thread.pid, thread.tid) == (*pid, *tid);
+            let thread = profile.threads.iter().find(|thread| is_it(thread))?;
+            of_threads(profile, &thread_title(profile, thread), is_it, view)?
+        }
+        Target::Process(pid) => {
+            let is_of = |thread: &Thread| thread.pid.or(profile.run.pid) == *pid;
+            let threads: Vec<&Thread> = profile.threads.iter().filter(|thread| is_of(thread)).collect();
+            of_threads(profile, &process_title(profile, *pid, &threads), is_of, view)?
+        }
         Target::Path(_) => of_path(profile, target, view)?,
     };
     Some(layout.into())

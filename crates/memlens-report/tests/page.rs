@@ -3,7 +3,8 @@
 mod bfs;
 
 use memlens_profile::{
-    CallPath, Element, Field, FrameIx, ObjectIx, PathIx, PathSamples, Profile, SamplingInfo,
+    CallPath, Cell, Element, Field, FrameIx, ObjectIx, PathIx, PathSamples, Profile, SamplingInfo, Thread,
+    ThreadIx,
 };
 use memlens_report::{
     By, Column, Line, LineKind, Page, Target, View, code_detail, groupings, header_page, object_detail,
@@ -94,15 +95,40 @@ fn every_row_leads_to_what_it_is_of() {
     check_rows(&sampled, By::Caller);
 }
 
+#[test]
+fn threads_and_processes_lead_to_what_they_touched() {
+    let mut profile = bfs::profile();
+    let thread = profile.threads[0].clone();
+    profile.threads = vec![
+        Thread { tid: 10, pid: Some(10), ..thread.clone() },
+        Thread { tid: 11, pid: Some(10), ..thread.clone() },
+        Thread { tid: 20, pid: Some(20), ..thread },
+    ];
+    // The last one touches column, and nobody else does.
+    let column = |cell: &Cell| profile.objects[cell.object.index()].name == "column";
+    let threads: Vec<usize> =
+        profile.cells.iter().enumerate().map(|(at, cell)| if column(cell) { 2 } else { at % 2 }).collect();
+    for (cell, thread) in profile.cells.iter_mut().zip(threads) {
+        cell.thread = ThreadIx::from_index(thread);
+    }
+    profile.sum_cells();
+    assert!(groupings(&profile).contains(&By::Process));
+    let detail = |target| text(&target_page(&profile, &target, &all(By::Line, 140)).expect("a page"));
+    let process = detail(Target::Process(Some(20)));
+    assert!(process.starts_with("bfs (20) · ") && process.contains("1 object\n"), "{process}");
+    let other = detail(Target::Process(Some(10)));
+    assert!(other.starts_with("bfs (10), 2 threads · ") && !other.contains(" column "), "{other}");
+    let touched = |tid| detail(Target::Thread { pid: Some(10), tid }).contains(" visited ");
+    assert!(touched(10) || touched(11));
+    check_rows(&profile, By::Process);
+    check_rows(&profile, By::Thread);
+}
+
 fn check_rows(profile: &Profile, by: By) {
     let page = table_page(profile, &all(by, 140));
     let rows: Vec<_> = page.lines.iter().filter(|line| line.kind == LineKind::Row).collect();
     assert!(!rows.is_empty(), "{by:?}");
     for row in rows {
-        if by == By::Thread {
-            assert_eq!(row.target, None);
-            continue;
-        }
         let target = row.target.as_ref().unwrap_or_else(|| panic!("{by:?}: {}", row.text()));
         let detail = target_page(profile, target, &all(By::Line, 140));
         let detail = detail.unwrap_or_else(|| panic!("{target:?} leads nowhere"));

@@ -385,14 +385,8 @@ impl App {
 
     /// To what is behind the selected row.
     fn enter(&mut self) {
-        let by = self.by;
-        let is_table = self.opened.is_empty();
-        match self.sheet().selected().map(|line| line.target.clone()) {
-            Some(Some(target)) => self.open(Shown::Target(target)),
-            Some(None) if is_table => {
-                self.message = Some(format!("nothing more is known of a {}", by.as_str()))
-            }
-            _ => {}
+        if let Some(target) = self.sheet().selected().and_then(|line| line.target.clone()) {
+            self.open(Shown::Target(target));
         }
     }
 

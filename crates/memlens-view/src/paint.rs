@@ -174,6 +174,10 @@ fn name(shown: &Shown) -> String {
         }
         Shown::Target(Target::Site(name) | Target::Function(name) | Target::Field(name)) => name.clone(),
         Shown::Target(Target::Kind(kind)) => kind.as_str().to_owned(),
+        Shown::Target(Target::Thread { tid, .. }) => format!("thread {tid}"),
+        Shown::Target(Target::Process(pid)) => {
+            pid.map_or("process".to_owned(), |pid| format!("process {pid}"))
+        }
         Shown::Target(Target::Path(_)) => "call path".to_owned(),
         Shown::Target(_) => String::new(),
     }

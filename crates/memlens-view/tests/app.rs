@@ -301,13 +301,26 @@ fn rows_lead_to_what_is_behind_them_and_back() {
 }
 
 #[test]
-fn a_thread_has_nothing_behind_it() {
-    let mut seen =
-        Seen::of(bfs::profile(), &AppOptions { by: By::Thread, ..AppOptions::default() }, (100, 24));
-    let before = seen.selected();
+fn a_row_of_which_nothing_was_recorded_says_so() {
+    let mut seen = Seen::of(bfs::profile(), &AppOptions::default(), (120, 40));
+    // main allocated the object, and touched nothing.
+    seen.press(&[Enter, BackTab, Down]);
+    let before = seen.text();
+    assert!(seen.selected().is_some_and(|row| row.starts_with("main ")), "{before}");
     seen.press(&[Enter]);
-    assert!(seen.status().contains("nothing more is known of a thread"), "{}", seen.status());
-    assert_eq!(seen.selected(), before);
+    assert!(seen.status().contains("nothing of it was recorded"), "{}", seen.status());
+    seen.press(&[KeyCode::Insert]);
+    assert_eq!(seen.text(), before);
+}
+
+#[test]
+fn of_a_thread_what_it_touched_is_behind_its_row() {
+    let options = AppOptions { by: By::Thread, ..AppOptions::default() };
+    let mut seen = Seen::of(bfs::profile(), &options, (120, 40));
+    seen.press(&[Enter]);
+    let text = seen.text();
+    assert!(text.starts_with("by thread › thread 4711\nbfs (4711) · 100 % of the wait"), "{text}");
+    assert!(text.contains(" column ") && text.contains("read_graph"), "{text}");
 }
 
 #[test]
