@@ -95,49 +95,74 @@ pub(crate) struct LineEnd {
 #[derive(Clone, Debug)]
 struct Piece {
     style: Style,
-    /// With line ends, perhaps.
-    text: String,
-    /// About the line that this piece ends, if it does.
-    end: LineEnd,
+    /// Where its text ends, which may have line ends.
+    to: usize,
+    /// About the line that this piece ends, where there is something to say of it.
+    end: Option<Box<LineEnd>>,
 }
 
 /// Pieces in the order in which they are read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
+    /// The texts of all: there are dozens in a line.
+    text: String,
     pieces: Vec<Piece>,
 }
 
 impl Layout {
     /// Adds a piece, which may have line ends.
-    pub(crate) fn push(&mut self, style: Style, text: impl Into<String>) {
-        self.pieces.push(Piece { style, text: text.into(), end: LineEnd::default() });
+    pub(crate) fn push(&mut self, style: Style, text: impl AsRef<str>) {
+        self.text += text.as_ref();
+        let to = self.text.len();
+        match self.pieces.last_mut() {
+            // Without codes between them two are one.
+            Some(last) if last.end.is_none() && (last.style, style) == (Style::Plain, Style::Plain) => {
+                last.to = to;
+            }
+            _ => self.pieces.push(Piece { style, to, end: None }),
+        }
     }
 
     /// Ends a line.
     pub(crate) fn end_line(&mut self, end: LineEnd) {
-        self.pieces.push(Piece { style: Style::Plain, text: "\n".to_owned(), end });
+        self.text.push('\n');
+        self.pieces.push(Piece { style: Style::Plain, to: self.text.len(), end: Some(Box::new(end)) });
     }
 
     /// Adds another one's pieces.
     pub(crate) fn append(&mut self, other: Self) {
-        self.pieces.extend(other.pieces);
+        let from = self.text.len();
+        self.text += &other.text;
+        self.pieces.extend(other.pieces.into_iter().map(|piece| Piece { to: from + piece.to, ..piece }));
     }
 
     /// The text, with the terminal's codes if it is to have colour.
-    pub(crate) fn paint(&self, colour: bool) -> String {
-        self.pieces.iter().map(|piece| piece.style.paint(&piece.text, colour)).collect()
+    pub(crate) fn paint(self, colour: bool) -> String {
+        if !colour {
+            return self.text;
+        }
+        let mut out = String::with_capacity(self.text.len());
+        let mut from = 0;
+        for piece in &self.pieces {
+            out += &piece.style.paint(&self.text[from..piece.to], colour);
+            from = piece.to;
+        }
+        out
     }
 
     /// The lines. A last one without an end is one, too.
     pub(crate) fn lines(self) -> Vec<Line> {
         let mut lines = Vec::new();
         let mut line = Line::default();
-        for Piece { style, text, end } in self.pieces {
-            let mut parts = text.split('\n');
+        let mut from = 0;
+        for Piece { style, to, end } in self.pieces {
+            let mut parts = self.text[from..to].split('\n');
+            from = to;
             let mut part = parts.next().unwrap_or_default();
+            let mut end = end.map(|end| *end).unwrap_or_default();
             for next in parts {
                 line.add(style, part);
-                let LineEnd { kind, target, words } = end.clone();
+                let LineEnd { kind, target, words } = std::mem::take(&mut end);
                 lines.push(Line { kind, target, words, ..std::mem::take(&mut line) });
                 part = next;
             }
@@ -164,9 +189,9 @@ mod tests {
         layout.push(Style::Plain, "  7");
         layout.end_line(LineEnd { kind: LineKind::Row, ..LineEnd::default() });
         layout.push(Style::Warm, "end");
-        assert_eq!(layout.paint(false), "\nabove\nbelow\nnames  7\nend");
+        assert_eq!(layout.clone().paint(false), "\nabove\nbelow\nnames  7\nend");
         assert_eq!(
-            layout.paint(true),
+            layout.clone().paint(true),
             "\x1b[2m\nabove\nbelow\x1b[0m\n\x1b[1mname\x1b[0m\x1b[1ms\x1b[0m  7\n\x1b[33mend\x1b[0m"
         );
         let lines = layout.clone().lines();
