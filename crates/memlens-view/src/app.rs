@@ -265,11 +265,19 @@ impl App {
         if control && matches!(key.code, KeyCode::Char('c' | 'C')) {
             return Then::Quit;
         }
+        if control {
+            return Then::Draw;
+        }
+        if key.modifiers.contains(KeyModifiers::ALT) {
+            // What a terminal sends for Escape and a letter, too, where they come at once.
+            self.key(KeyCode::Esc.into());
+            return self.key(key.code.into());
+        }
         if self.picker.is_some() {
             self.key_of_picker(key.code);
             return Then::Draw;
         }
-        if self.is_typing && !control {
+        if self.is_typing {
             self.key_of_filter(key.code);
             return Then::Draw;
         }

@@ -618,3 +618,21 @@ fn what_is_too_wide_goes_on_in_the_next_line() {
     seen.letters("n");
     assert_eq!(seen.text().matches('x').count(), 150 + "exact exit".matches('x').count(), "{}", seen.text());
 }
+
+#[test]
+fn letters_with_other_keys_held_are_no_commands() {
+    let mut seen = Seen::new();
+    let before = seen.text();
+    for letter in ['a', 'n', 'q', 's', '/', '4'] {
+        assert_eq!(seen.app.key(KeyEvent::new(Char(letter), KeyModifiers::CONTROL)), Then::Draw);
+    }
+    seen.draw();
+    assert_eq!(seen.text(), before);
+    // Escape and a letter at once: out of the filter, then to the notes.
+    seen.letters("/xyz");
+    seen.app.key(KeyEvent::new(Char('n'), KeyModifiers::ALT));
+    seen.draw();
+    assert!(seen.lines()[0].contains("the run"), "{}", seen.text());
+    seen.letters("q");
+    assert_eq!(seen.text(), before);
+}
