@@ -7,7 +7,7 @@
 //!  return, panic   ──► Screen is dropped: gives the terminal back
 //! ```
 
-use std::io::{self, Stdout};
+use std::io::{self, BufWriter, Stdout};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ use crate::source::Source;
 const LOOK: Duration = Duration::from_secs(1);
 /// A state that takes long to load is looked for so many times as seldom.
 const PART_OF_TIME: u32 = 10;
+/// Most pictures are written in one piece, so that nobody sees half of one.
+const PICTURE_BYTES: usize = 64 << 10;
 /// A signal waits no longer for a picture to be whole.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -80,7 +82,7 @@ pub fn show(app: &mut App, source: &mut dyn Source) -> io::Result<()> {
 
 /// The terminal, as long as it is ours.
 struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     /// Held while a picture is written, and for ever by the thread that a signal ends the process in.
     drawing: Arc<Mutex<()>>,
     signals: Handle,
@@ -107,7 +109,8 @@ impl Screen {
         };
         let watcher = thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
         // From here on dropping it gives the terminal back.
-        let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        let out = BufWriter::with_capacity(PICTURE_BYTES, io::stdout());
+        let terminal = Terminal::new(CrosstermBackend::new(out))?;
         let screen = Self { terminal, drawing, signals: handle, watcher: Some(watcher) };
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
