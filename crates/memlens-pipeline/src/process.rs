@@ -522,11 +522,13 @@ impl Process {
         if self.collecting {
             let Reference { pc, block, .. } = self.reference(operands[0].0);
             thread.fetches.string(&self.blocks, thread.references.cells_mut(), (block, pc), elements);
+            let references = operands.iter().map(|&(reference, ..)| reference);
+            self.windows.ran_for(&self.blocks, &thread.stack, references, elements);
             for &(reference, _, start) in operands {
                 let bytes = element as i64 * (elements.max(1) as i64 - 1);
                 let low = if distance < 0 { start.wrapping_sub(bytes as u64) } else { start };
                 let known = (&self.blocks, &self.space);
-                self.windows.ran(known, &thread.stack, reference, (low, element as u32, elements));
+                self.windows.ran(known, reference, (low, element as u32, elements));
             }
         }
         let line = u64::from(self.machine.line_bytes.max(1));

@@ -200,19 +200,28 @@ impl Windows {
         (&self.paths, &self.numbers)
     }
 
+    /// A string instruction has gone through so many elements of its operands, while these calls are under way: who called for them.
+    pub fn ran_for(
+        &mut self,
+        blocks: &BlockTable,
+        stack: &ShadowStack,
+        references: impl Iterator<Item = u32>,
+        elements: u64,
+    ) {
+        if self.paths.is_due(elements) {
+            let numbers: Vec<u32> = references.map(|it| self.number(blocks, it as usize)).collect();
+            self.paths.ran(numbers.into_iter(), UNKNOWN, stack);
+        }
+    }
+
     /// A string instruction's operand has gone through so many elements, of which the lowest is at `address`: windows leave its block out, so
     /// where that was is kept apart from them.
     pub fn ran(
         &mut self,
         (blocks, space): (&BlockTable, &AddressSpace),
-        stack: &ShadowStack,
         reference: u32,
         (address, element_bytes, elements): (u64, u32, u64),
     ) {
-        if self.paths.is_due(elements) {
-            let number = self.number(blocks, reference as usize);
-            self.paths.ran((number, UNKNOWN), stack);
-        }
         let Some((object, offset)) = space.place_at(address) else { return };
         let bytes_to_last = elements.saturating_sub(1).saturating_mul(element_bytes.into());
         let last = space.place_at(address.wrapping_add(bytes_to_last));

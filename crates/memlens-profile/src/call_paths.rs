@@ -89,18 +89,18 @@ impl<C: Copy + Default + Eq + Hash> CallPaths<C> {
         self.nodes.get(path.0 as usize).copied().filter(|_| path != PathId::ROOT)
     }
 
-    /// What was cut, one sentence each. `what`: whose callers they are.
-    pub fn notes(&self, what: &str) -> Vec<String> {
+    /// What was cut, one sentence each.
+    pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.shortened > 0 {
             notes.push(format!(
-                "{} {what} had more than {MAX_PATH_FRAMES} callers; their call paths have the innermost of them.",
+                "Where callers were looked at, there were more than {MAX_PATH_FRAMES} of them {} times; their call paths have the innermost.",
                 self.shortened
             ));
         }
         if self.without_room > 0 {
             notes.push(format!(
-                "{} {what} have no call path: there were more than {} different ones.",
+                "There was no room for a caller {} times, beside {} different ones; what came through it has no call path.",
                 self.without_room, self.most_nodes
             ));
         }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!((code, paths.node(search).map(|node| node.0)), (3, Some(main)));
         assert_eq!(paths.node(main).map(|node| node.0), Some(PathId::ROOT));
         assert_eq!(paths.node(PathId::ROOT), None);
-        assert!(paths.notes("samples").is_empty());
+        assert!(paths.notes().is_empty());
     }
 
     #[test]
@@ -147,9 +147,10 @@ mod tests {
         assert!(small.intern([2, 1].into_iter()).is_some());
         assert_eq!(small.intern([3, 1].into_iter()), None);
         assert!(small.intern([2, 1].into_iter()).is_some(), "known ones need no room");
-        let notes = [paths.notes("samples"), small.notes("samples")].concat().join(" ");
+        let notes = [paths.notes(), small.notes()].concat().join(" ");
         assert!(
-            notes.starts_with("1 samples had more than 128") && notes.contains("1 samples have no call path")
+            notes.contains("more than 128 of them 1 times") && notes.contains("a caller 1 times"),
+            "{notes}"
         );
     }
 }

@@ -28,27 +28,26 @@ pub struct PathRows {
 type SameFrame = (Option<ModuleIx>, Result<Arc<str>, u64>, Option<Arc<str>>, Option<u32>, bool);
 
 impl PathRows {
-    /// The path by these callers whose last frames are `end`, the functions at some code, inlined ones first. Linear in what is new of it.
+    /// The path by these callers whose last frames are `end`, the functions at some code, inlined ones first; `None`: there are none. Linear in what
+    /// is new of it.
     pub fn end<C: Copy + Default + Eq + Hash>(
         &mut self,
         tree: &CallPaths<C>,
         callers: PathId,
         end: &[FrameIx],
         frames: &mut impl FramesOfCalls<C>,
-    ) -> PathIx {
-        let innermost = end.first().copied().unwrap_or_default();
+    ) -> Option<PathIx> {
+        let innermost = *end.first()?;
         if let Some(&known) = self.ends.get(&(callers, innermost)) {
-            return known;
+            return Some(known);
         }
         let mut at = self.callers(tree, callers, frames);
         for (depth, &frame) in end.iter().enumerate().rev() {
             let frame = self.frame(frames.profile(), frame, depth == 0);
             at = Some(self.node(frames.profile(), at, frame));
         }
-        // Code has one frame at least.
-        let end = at.unwrap_or_default();
-        self.ends.insert((callers, innermost), end);
-        end
+        self.ends.insert((callers, innermost), at?);
+        at
     }
 
     fn callers<C: Copy + Default + Eq + Hash>(
@@ -130,7 +129,7 @@ mod tests {
         let mut path = |calls: &[u64], end: u64| {
             let callers = tree.intern(calls.iter().rev().copied()).expect("room");
             let end = known.frames_of_call(end);
-            rows.end(&tree, callers, &end, &mut known)
+            rows.end(&tree, callers, &end, &mut known).expect("it has frames")
         };
         // f1 calls f2 at two places of line 1, and at line 2.
         let first = path(&[110], 205);

@@ -212,7 +212,7 @@ fn callers(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View
     let parts = profile.path_cells.iter().filter(|part| members.contains(&part.object));
     let rows = by_path(profile, parts, whole);
     if rows.is_empty() {
-        let why = view.by.missing_in(profile).unwrap_or("nothing that was seen of it");
+        let why = view.by.missing_in(profile).unwrap_or("nothing was seen to touch it");
         let mut out = Layout::default();
         out.push(Style::Plain, format!("No call path of it: {why}.\n"));
         return out;

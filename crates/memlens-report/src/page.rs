@@ -63,7 +63,7 @@ pub fn groupings(profile: &Profile) -> Vec<By> {
         By::Object | By::Site | By::Kind => true,
         By::Instruction | By::Function | By::Line => has_code,
         By::Field => !profile.fields.is_empty(),
-        By::Caller => !profile.path_samples.is_empty(),
+        By::Caller => !profile.path_cells.is_empty(),
         By::Thread => !profile.threads.is_empty(),
         By::Process => {
             let mut ids = profile.threads.iter().map(|thread| thread.pid.or(profile.run.pid));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memlens_profile::{Object, ObjectIx, PathSamples, Profile, Thread};
+use memlens_profile::{Object, ObjectIx, PathCell, Profile, Thread};
 use memlens_types::Counts;
 
 use crate::View;
@@ -76,16 +76,14 @@ fn of_sums(profile: &Profile, title: &str, objects: Vec<(ObjectIx, Counts)>, vie
     Some(out)
 }
 
-/// A call path: its functions, and the objects that samples at its end hit.
+/// A call path: its functions, and the objects that were touched at its end.
 fn of_path(profile: &Profile, target: &Target, view: &View) -> Option<Layout> {
-    let is_it = |part: &&PathSamples| Target::path(profile, profile.path_frames(part.path)) == *target;
-    let parts: Vec<&PathSamples> = profile.path_samples.iter().filter(is_it).collect();
+    let is_it = |part: &&PathCell| Target::path(profile, profile.path_frames(part.path)) == *target;
+    let parts: Vec<&PathCell> = profile.path_cells.iter().filter(is_it).collect();
     let path = parts.first()?.path;
     let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
     for part in &parts {
-        let counts = by_object.entry(part.object.index()).or_default();
-        counts.sampled.samples += part.samples;
-        counts.sampled.cost += part.cost;
+        *by_object.entry(part.object.index()).or_default() += &part.counts.get();
     }
     let objects = by_object.into_iter().map(|(index, counts)| (ObjectIx::from_index(index), counts));
     let first = profile.path_frames(path).next();

@@ -3,13 +3,14 @@
 mod bfs;
 
 use memlens_profile::{
-    CallPath, Cell, Element, Field, FrameIx, ObjectIx, PathIx, PathSamples, Profile, SamplingInfo, Thread,
+    CallPath, Cell, Element, Field, FrameIx, ObjectIx, PathCell, PathIx, Profile, SamplingInfo, Thread,
     ThreadIx,
 };
 use memlens_report::{
     By, Column, Line, LineKind, Page, Target, View, code_detail, groupings, header_page, object_detail,
     summary_page, table, table_page, target_page,
 };
+use memlens_types::{Counts, Sampled};
 
 fn text(page: &Page) -> String {
     page.lines.iter().map(|line| line.text() + "\n").collect()
@@ -26,13 +27,16 @@ fn profile() -> Profile {
         CallPath { parent: None, frame: FrameIx::from_index(1) },
         CallPath { parent: Some(PathIx::from_index(0)), frame: FrameIx::from_index(0) },
     ];
-    let of = |path: Option<usize>, object, samples| PathSamples {
+    let of = |path: Option<usize>, object, samples| PathCell {
         path: path.map(PathIx::from_index),
         object: ObjectIx::from_index(object),
-        samples,
-        cost: samples,
+        counts: Counts {
+            sampled: Sampled { samples, cost: samples, ..Sampled::default() },
+            ..Counts::default()
+        }
+        .into(),
     };
-    profile.path_samples = vec![of(Some(1), 0, 5), of(Some(1), 1, 3), of(None, 0, 2)];
+    profile.path_cells = vec![of(Some(1), 0, 5), of(Some(1), 1, 3), of(None, 0, 2)];
     for object in 0..2 {
         profile.objects[object].element = Some(Element { type_name: "struct node".into(), bytes: 8 });
         let field = Field {

@@ -321,13 +321,13 @@ impl ProfileBuilder {
         for ((path, code, object), sampled) in rows.divided_paths(&sites) {
             let Some(object) = places[object as usize] else { continue };
             let mut code_frames = CodeFrames { profile: &mut profile, recording, frames: &mut frames };
-            let path = path.map(|path| code_frames.path(&mut paths, path, code));
+            let path = path.and_then(|path| code_frames.path(&mut paths, path, code));
             *path_cells.entry((path, object)).or_default() += &sampled;
         }
         let path_uses = rows.divided_path_uses(&sites, |path, code, object| {
             let object = places[object as usize]?;
             let mut code_frames = CodeFrames { profile: &mut profile, recording, frames: &mut frames };
-            Some((path.map(|path| code_frames.path(&mut paths, path, code)), object))
+            Some((path.and_then(|path| code_frames.path(&mut paths, path, code)), object))
         });
         if !profile.paths.is_empty() {
             let sampled = path_cells.into_iter().filter(|(_, sampled)| *sampled != Sampled::default());
@@ -360,8 +360,7 @@ impl ProfileBuilder {
                 if bursts.is_some() { "accesses" } else { "samples" }
             ));
         }
-        let what = if bursts.is_some() { "accesses that were looked at" } else { "samples" };
-        attribution.notes.extend(recording.paths().notes(what));
+        attribution.notes.extend(recording.paths().notes());
         if counts.without_registers > 0 {
             let note = format!("{} samples had no user registers.", counts.without_registers);
             attribution.notes.push(note);
@@ -565,7 +564,10 @@ impl Rows {
         missing: Missing,
         sampled: &Sampled,
     ) {
-        *self.paths.entry((path, code, object, missing)).or_default() += sampled;
+        // In which way they were found the cells say.
+        let Sampled { samples, cost, .. } = *sampled;
+        *self.paths.entry((path, code, object, missing)).or_default() +=
+            &Sampled { samples, cost, ..Sampled::default() };
     }
 
     /// Takes in the sites of watched blocks that no sample fell on, where a pointer's samples might be of their blocks.
@@ -824,7 +826,7 @@ impl FramesOfCalls<Code> for CodeFrames<'_> {
 
 impl CodeFrames<'_> {
     /// The path by some callers that ends in the function of some code.
-    fn path(&mut self, paths: &mut PathRows, callers: PathId, code: Code) -> PathIx {
+    fn path(&mut self, paths: &mut PathRows, callers: PathId, code: Code) -> Option<PathIx> {
         let code = function_of(code, self.recording.files());
         let end = self.frames.frames(self.profile, self.recording, code, false);
         paths.end(self.recording.paths(), callers, &end, self)

@@ -603,7 +603,8 @@ impl Recording {
             true => self.counts.whole_stacks += 1,
             false => self.counts.cut_stacks += 1,
         }
-        let callers = self.frames.get(1..);
+        // Bursts have paths of their own.
+        let callers = self.frames.get(1..).filter(|_| self.bursts.is_none());
         key.path =
             callers.and_then(|callers| self.paths.intern(callers.iter().map(|frame| space.code(frame.pc))));
         let pc = if sample.is_exact { sample.ip } else { pc };

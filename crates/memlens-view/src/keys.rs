@@ -30,7 +30,7 @@ pub(crate) const KEYS: [(&str, &[(&str, &str)]); 5] = [
         "at an object",
         &[
             ("l f i", "lines, functions or instructions that touch it"),
-            ("c", "the call paths that lead to it (of samples)"),
+            ("c", "the call paths that lead to it"),
         ],
     ),
     ("at a function", &[("l i", "its lines or its instructions")]),

@@ -4,10 +4,10 @@
 mod bfs;
 
 use memlens_profile::{
-    CallPath, Element, Field, FieldIx, FieldUse, FrameIx, ObjectIx, PathIx, PathSamples, Profile,
-    SamplingInfo,
+    CallPath, Element, Field, FieldIx, FieldUse, FrameIx, ObjectIx, PathCell, PathIx, Profile, SamplingInfo,
 };
 use memlens_report::{By, Column, LineKind, View, table_page};
+use memlens_types::{Counts, Sampled};
 use memlens_view::{App, AppOptions, Recorded, Then};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -351,7 +351,9 @@ fn of_an_object_lines_functions_instructions_or_callers_are_shown() {
     ];
     let path = Some(PathIx::from_index(1));
     let object = ObjectIx::from_index(0);
-    profile.path_samples = vec![PathSamples { path, object, samples: 5, cost: 5 }];
+    let sampled = Sampled { samples: 5, cost: 5, ..Sampled::default() };
+    let counts = Counts { sampled, ..Counts::default() }.into();
+    profile.path_cells = vec![PathCell { path, object, counts }];
     let options = AppOptions { sort: Some(Column::Name), ..AppOptions::default() };
     let name = profile.objects[0].name.clone();
     let mut seen = Seen::of(profile, &options, (120, 40));

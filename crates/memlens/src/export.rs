@@ -118,29 +118,29 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
             write(&args.target, |mut out| callgrind::write(&profile, &mut out))
         }
         ExportFormat::Folded(args) => {
-            let profile = with_amounts(args)?;
+            let profile = with_amounts(&args.target, args.value)?;
             write(&args.target, |mut out| folded(&profile, args.tree, args.value, &mut out))
         }
         ExportFormat::Flamegraph(args) => {
-            let profile = with_amounts(args)?;
+            let profile = with_amounts(&args.target, args.value)?;
             write(&args.target, |mut out| flame_graph(&profile, args.tree, args.value, &mut out))
         }
         ExportFormat::Pprof(args) => {
-            let profile = open_profile(&args.target.profile)?;
+            let profile = with_amounts(&args.target, None)?;
             write(&args.target, |mut out| pprof(&profile, args.tree, &mut out))
         }
     }
 }
 
 /// The profile, if it has any of what is wanted of it.
-fn with_amounts(args: &StacksArgs) -> Result<Profile, Failure> {
-    let profile = open_profile(&args.target.profile)?;
-    if stacks_total(&profile, args.value) > 0 {
+fn with_amounts(target: &Target, value: Option<Column>) -> Result<Profile, Failure> {
+    let profile = open_profile(&target.profile)?;
+    if stacks_total(&profile, value) > 0 {
         return Ok(profile);
     }
-    let message = match args.value {
-        Some(column) => format!("the profile has no {}, so that there is nothing to draw", column.as_str()),
-        None => "the profile has no accesses and no samples, so that there is nothing to draw".to_owned(),
+    let message = match value {
+        Some(column) => format!("the profile has no {}: there is nothing to export", column.as_str()),
+        None => "the profile has no accesses and no samples: there is nothing to export".to_owned(),
     };
     Err(Failure::new(FailureKind::Usage, message))
 }

@@ -27,7 +27,7 @@ Examples:
   memlens report ls.memlens --object 12             one object, and the code that touches it
   memlens report ls.memlens --object column         the same by name, whatever it was allocated by
   memlens report ls.memlens --object 12 --by instruction   each with its pattern in that object
-  memlens report ls.memlens --object 12 --by caller   the call paths that lead to it (of samples)
+  memlens report ls.memlens --object 12 --by caller   the call paths that lead to it
   memlens report ls.memlens --format csv --top 100  for a spreadsheet
   memlens report ls.memlens --html ls.html --open   one page with everything, for a browser"
 )]

@@ -374,8 +374,11 @@ mod tests {
     use parquet::schema::printer::print_schema;
 
     use super::super::columns::Columns;
+    use memlens_types::{Counts, Sampled};
+
     use super::*;
     use crate::FrameIx;
+    use crate::{ObjectIx, PathCell, PathIx};
 
     macro_rules! row {
         ($row:ident { $($column:ident: $type:ty),* }) => {
@@ -509,6 +512,41 @@ mod tests {
         assert_eq!(decode::<Counted>(short.clone(), 1), Err("column id is not UInt64".to_owned()));
         assert_eq!(decode::<Listed>(short, 1), Err("column id is not List<UInt32>".to_owned()));
         assert_eq!(decode::<Short>(nothing, 1), error("row 0, column id: a value is missing"));
+    }
+
+    /// `path_samples` as it was when samples alone had call paths.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    struct OldPathSamples {
+        path: Option<PathIx>,
+        object: ObjectIx,
+        samples: u64,
+        cost: u64,
+    }
+
+    impl Row for OldPathSamples {
+        const TABLE: &'static str = "path_samples";
+        const DOC: &'static str = "";
+
+        fn columns(&mut self, c: &mut impl Columns) {
+            c.column("path", "", &mut self.path);
+            c.column("object", "", &mut self.object);
+            c.column("samples", "", &mut self.samples);
+            c.column("sample_cost", "", &mut self.cost);
+        }
+    }
+
+    #[test]
+    fn call_paths_of_samples_are_read_by_old_and_new() {
+        let (path, object) = (Some(PathIx(3)), ObjectIx(2));
+        let old = OldPathSamples { path, object, samples: 7, cost: 70 };
+        let sampled = Sampled { samples: 7, cost: 70, ..Sampled::default() };
+        let new = PathCell { path, object, counts: Counts { sampled, ..Counts::default() }.into() };
+        assert_eq!(decode(encode(std::slice::from_ref(&old)).expect("a file"), 1), Ok(vec![new.clone()]));
+        assert_eq!(decode(encode(&[new]).expect("a file"), 1), Ok(vec![old]));
+        // Those of accesses have no samples.
+        let counts = Counts { loads: 5, ..Counts::default() }.into();
+        let found = decode(encode(&[PathCell { path, object, counts }]).expect("a file"), 1);
+        assert_eq!(found, Ok(vec![OldPathSamples { path, object, samples: 0, cost: 0 }]));
     }
 
     /// A file whose metadata count more rows than its columns have.

@@ -288,7 +288,7 @@ impl Row for PathCell {
     fn columns(&mut self, c: &mut impl Columns) {
         c.column("path", "the innermost frame: row of `paths`; null: not known", &mut self.path);
         c.column("object", "row of `objects`", &mut self.object);
-        self.counts.change(|all| nullable_counts(all, c));
+        self.counts.change(|all| counts_beside_samples(all, c));
     }
 }
 
@@ -332,19 +332,25 @@ impl Row for SeriesPoint {
 
 /// What every profile has of these rows, and what most do not.
 fn counts(counts: &mut Counts, c: &mut impl Columns) {
-    counts_by(counts, c, |c, name, doc, count| c.column(name, doc, count));
+    counts_by(counts, c, required, none_or);
 }
 
-/// The same of rows which there were before accesses were counted there: each count is null where it is 0.
-fn nullable_counts(counts: &mut Counts, c: &mut impl Columns) {
-    counts_by(counts, c, none_or);
+/// The same of rows which there were before accesses were counted there: all but samples and their cost is null where it is 0.
+fn counts_beside_samples(counts: &mut Counts, c: &mut impl Columns) {
+    counts_by(counts, c, none_or, required);
 }
 
-/// `plain`: how a count is shown that every profile has.
+/// A count that is always there.
+fn required(c: &mut impl Columns, name: &'static str, doc: &'static str, count: &mut u64) {
+    c.column(name, doc, count);
+}
+
+/// `plain`: how a count is shown that every profile has; `samples`: how samples and their cost are.
 fn counts_by<C: Columns>(
     counts: &mut Counts,
     c: &mut C,
     plain: impl Fn(&mut C, &'static str, &'static str, &mut u64),
+    samples: impl Fn(&mut C, &'static str, &'static str, &mut u64),
 ) {
     plain(c, "loads", "loads, modifies included", &mut counts.loads);
     plain(c, "stores", "stores, modifies included", &mut counts.stores);
@@ -423,8 +429,8 @@ fn counts_by<C: Columns>(
     none_or(c, "l2i_misses", "second-level misses of fetches", &mut fetched.l2i_misses);
     none_or(c, "llci_misses", "last-level misses of fetches", &mut fetched.llci_misses);
     let sampled = &mut counts.sampled;
-    none_or(c, "samples", "samples taken here; null: none", &mut sampled.samples);
-    none_or(c, "sample_cost", "what they stand for, in `run.sampling.unit`", &mut sampled.cost);
+    samples(c, "samples", "samples taken here; null: none", &mut sampled.samples);
+    samples(c, "sample_cost", "what they stand for, in `run.sampling.unit`", &mut sampled.cost);
     none_or(
         c,
         "samples_by_hardware",

@@ -20,10 +20,8 @@ pub fn flame_graph(
 ) -> io::Result<()> {
     let (stacks, amounts) = (Stacks::of(profile, tree), Amounts::of(profile));
     let column = column.unwrap_or_else(|| amounts.leading());
-    let lines: Vec<String> = folded::lines(&stacks, &amounts, column)
-        .iter()
-        .map(|(names, amount)| format!("{names} {amount}"))
-        .collect();
+    let lines = folded::lines(&stacks, &amounts, column);
+    let lines: Vec<String> = lines.into_iter().map(|(names, amount)| format!("{names} {amount}")).collect();
     let (name, unit) = amounts.name_of(column);
     let mut options = Options::default();
     let command = profile

@@ -273,7 +273,7 @@ impl Functions {
 pub fn stacks_total(profile: &Profile, column: Option<Column>) -> u64 {
     let amounts = Amounts::of(profile);
     let column = column.unwrap_or_else(|| amounts.leading());
-    amounts.amount(column, &profile.totals()).unwrap_or(0)
+    amounts.in_counts(&profile.totals()).column(column).unwrap_or(0)
 }
 
 /// Columns of which stacks have amounts: what accesses and samples do, and not how large objects are.
@@ -300,21 +300,15 @@ impl<'a> Amounts<'a> {
         }
     }
 
-    /// How much of a column; `None`: the profile does not know it. [`Column::Share`] stands for the cost.
-    fn amount(&self, column: Column, counts: &Counts) -> Option<u64> {
+    /// How much is in some counts.
+    fn in_counts(&self, counts: &Counts) -> Amount {
         let row = Row::new(self.profile, String::new(), counts, true, self.whole);
-        match column {
-            Column::Share => Some(self.profile.cost(counts)),
-            _ => match column.content(&row) {
-                Content::Count(value) | Content::Bytes(value) => value,
-                Content::Text(_) | Content::Ratio(_) => None,
-            },
-        }
+        Amount { row, cost: self.profile.cost(counts) }
     }
 
     /// Columns that the profile has, the one that matters most last, with their names and units.
     fn columns(&self) -> Vec<(Column, &'static str, &'static str)> {
-        let totals = self.profile.totals();
+        let totals = self.in_counts(&self.profile.totals());
         let leading = self.leading();
         let (of_cost, unit) = self.cost();
         let named = |column: Column| match column {
@@ -325,7 +319,7 @@ impl<'a> Amounts<'a> {
         let is_known = |column: &Column| {
             // The cost has its own name.
             let is_cost = *column == Column::WaitCycles;
-            !is_cost && *column != leading && self.amount(*column, &totals).is_some_and(|it| it > 0)
+            !is_cost && *column != leading && totals.column(*column).is_some_and(|it| it > 0)
         };
         let mut columns: Vec<_> = stack_columns().filter(is_known).map(named).collect();
         columns.push(named(leading));
@@ -347,6 +341,25 @@ impl<'a> Amounts<'a> {
     /// Name and unit of a column.
     fn name_of(&self, column: Column) -> (&'static str, &'static str) {
         if column == Column::Share { self.cost() } else { (column.as_str(), unit_of(column)) }
+    }
+}
+
+/// How much some counts are.
+struct Amount {
+    row: Row,
+    cost: u64,
+}
+
+impl Amount {
+    /// Of a column; `None`: the profile does not know it. [`Column::Share`] stands for the cost.
+    fn column(&self, column: Column) -> Option<u64> {
+        match column {
+            Column::Share => Some(self.cost),
+            _ => match column.content(&self.row) {
+                Content::Count(value) | Content::Bytes(value) => value,
+                Content::Text(_) | Content::Ratio(_) => None,
+            },
+        }
     }
 }
 

@@ -143,10 +143,9 @@ fn message(profile: &Profile, tree: Tree) -> proto::Profile {
     let [object, kind, id] = ["object", "kind", "id"].map(|key| tables.text(key));
     let mut sample = Vec::with_capacity(stacks.all.len());
     for stack in &stacks.all {
-        let value: Vec<i64> = columns
-            .iter()
-            .map(|&(column, ..)| signed(amounts.amount(column, &stack.counts).unwrap_or(0)))
-            .collect();
+        let amount = amounts.in_counts(&stack.counts);
+        let value: Vec<i64> =
+            columns.iter().map(|&(column, ..)| signed(amount.column(column).unwrap_or(0))).collect();
         if value.iter().all(|&value| value == 0) {
             continue;
         }

@@ -173,3 +173,12 @@ fn a_flame_graph_names_what_is_in_it() {
     assert_eq!(crate::stacks_total(&Profile::default(), None), 0);
     assert_eq!(crate::stacks_total(&profile(), Some(Column::StlbMisses)), 0);
 }
+
+#[test]
+fn numbers_at_a_names_end_are_no_amounts() {
+    let mut profile = profile();
+    profile.objects[0].name = "stack of thread 3".into();
+    let mut text = Vec::new();
+    crate::folded(&profile, Tree::Data, Some(Column::DramWrites), &mut text).expect("memory");
+    assert_eq!(String::from_utf8(text).expect("text"), "heap;main;make;stack of thread_3 5\n");
+}

@@ -19,7 +19,8 @@
 //! stack: above it, frames are taken to be as large as they were where the function called itself before.
 //!
 //! A function that calls itself through others may stand there once for several times; functions that never touch their
-//! frames do not stand there.
+//! frames do not stand there. What runs on another stack than the tick's seems to be called from where that was left; above the outermost frame that
+//! was found, a function that goes on seems to be called by the one that returned to it.
 
 use std::ops::Range;
 
@@ -161,7 +162,10 @@ impl Calls {
         let own = self.frames.iter().rposition(|frame| frame.at.function == by.function);
         let callers = own.unwrap_or(self.frames.len());
         if callers > MAX_PATH_FRAMES {
-            return paths.intern(self.frames[..callers].iter().rev().map(call));
+            let known = self.frames.get(callers).and_then(|frame| frame.callers);
+            let path = known.or_else(|| paths.intern(self.frames[..callers].iter().rev().map(call)));
+            self.frames.iter_mut().skip(callers).take(1).for_each(|frame| frame.callers = path);
+            return path;
         }
         // While a frame has others below it, the call that it waits for is the same.
         let known = self.frames.iter().take(callers + 1).enumerate().rev();

@@ -138,8 +138,7 @@ pub struct Bursts {
     references: Vec<Reference>,
     /// Where in them blocks begin, and their first instructions.
     begun: Vec<(u32, u64)>,
-    /// None: the machine has no prefetcher.
-    prefetching: Option<Prefetching>,
+    prefetching: Prefetching,
     weights: Weights,
     /// Where in their objects cells' accesses were, by the cells' numbers.
     offsets: Offsets,
@@ -170,7 +169,7 @@ impl Bursts {
             BurstModel::Reuse => None,
             BurstModel::Umi { region_hits } => Some(MiniSimulation::new(*geometries.first()?, region_hits)),
         };
-        let prefetching = Prefetching::new(machine.prefetcher_streams, machine.line_bytes);
+        let prefetching = Prefetching::new(machine.prefetcher_streams, machine.line_bytes.max(1));
         let sharing =
             simulation.is_none().then(|| Sharing::new(machine.line_bytes, machine.transfer_cycles()));
         let cost = levels.cost(&machine);
@@ -251,6 +250,7 @@ impl Bursts {
         let (calls_ns, unmet_ns) = (self.waiting.calls_ns() as u64, self.waiting.unmet_ns() as u64);
         let mut notes = BurstCounts { calls_ns, unmet_ns, pooled, ..self.counts }.notes();
         notes.extend(self.waiting.allocations_note());
+        notes.extend(self.paths.note());
         notes
     }
 
@@ -411,14 +411,12 @@ impl Bursts {
             counts,
             paths,
             call_paths,
+            prefetching,
             ..
         } = self;
-        let prefetching = &mut self.prefetching;
         references.clear();
         begun.clear();
-        if let Some(prefetching) = prefetching {
-            prefetching.begin();
-        }
+        prefetching.begin();
         places.next_burst(surroundings);
         let mut extents: Vec<Extent> = Vec::new();
         let mut seen_paths: Vec<SeenPath> = Vec::new();
@@ -491,37 +489,39 @@ impl Bursts {
                 }
             }
             tally.accesses += 1;
-            let is_covered = prefetching.as_mut().and_then(|it| it.access(address));
-            is_covered.into_iter().for_each(|is_covered| tally.lines.add(is_covered));
-            if let Some(accesses) = paths.looks_at(is_first) {
+            let looked_at = paths.looks_at(is_first).map(|weight| {
                 let by = *known.accessor.get_or_insert_with(|| surroundings.accessor(known.reference.pc));
-                let path = places.callers_of(by, call_paths);
-                seen_paths.push(SeenPath::new(whose.cell, path, accesses, is_covered.is_some()));
-            }
+                (places.callers_of(by, call_paths), weight)
+            });
+            let mut new_lines = 0;
+            let mut uses_line = |address| {
+                if let Some(is_covered) = prefetching.access(address) {
+                    tally.lines.add(is_covered);
+                    new_lines += 1;
+                }
+            };
+            uses_line(address);
             let reference =
                 Reference { address, instruction, owner: whose.cell, size: size as u32, kind: known.kind };
-            tally.elements += elements;
-            if elements > 1 && repeated >= MOST_STEPS {
-                // What the burst has of such instructions stands for the rest of them.
-                return;
-            }
-            references.push(reference);
-            tally.steps += 1;
-            if elements == 1 {
-                tally.told_elements += 1.0;
-                return;
-            }
-            let all = further_steps(address, elements, known.reference.size_bytes);
+            let all =
+                if elements > 1 { further_steps(address, elements, known.reference.size_bytes) } else { 0 };
             let further = ((all.min(MOST_STEPS) as f64 * part) as u64).min(MOST_STEPS - repeated);
-            tally.told_elements += elements as f64 * (1 + further) as f64 / (1 + all) as f64;
-            tally.steps += further;
-            repeated += further;
-            for at in 1..=further {
-                let line = (address & !(LINE_BYTES - 1)).wrapping_add(at * LINE_BYTES);
-                if let Some(is_covered) = prefetching.as_mut().and_then(|it| it.access(line)) {
-                    tally.lines.add(is_covered);
+            // What the burst has of string instructions that go through very much stands for the rest of them.
+            if elements == 1 || repeated < MOST_STEPS {
+                references.push(reference);
+                for at in 1..=further {
+                    let line = (address & !(LINE_BYTES - 1)).wrapping_add(at * LINE_BYTES);
+                    uses_line(line);
+                    references.push(Reference { address: line, ..reference });
                 }
-                references.push(Reference { address: line, ..reference });
+                tally.steps += 1 + further;
+                tally.told_elements += elements as f64 * (1 + further) as f64 / (1 + all) as f64;
+                repeated += further;
+            }
+            tally.elements += elements;
+            if let Some((path, weight)) = looked_at {
+                let misses = f64::from(new_lines) * (1 + all) as f64 / (1 + further) as f64;
+                seen_paths.push(SeenPath::new(whose.cell, path, elements as f64, misses) * weight);
             }
         });
         counts.unknown_references += unknown;

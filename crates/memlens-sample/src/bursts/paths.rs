@@ -13,30 +13,36 @@ use memlens_profile::PathId;
 
 /// One access in 2 to this is looked at.
 const SELDOM_BITS: u32 = 5;
-/// Pairs of a cell and a path at most: 40 bytes each. What there is no room for has no path.
+/// Pairs of a cell and a path at most, 40 bytes each, beside one for each cell: what there is no room for has no path.
 const MOST_PAIRS: usize = 1 << 20;
 
 /// Accesses of a cell that came through some calls, in a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
     /// The number of the cell.
-    pub cell: u32,
+    cell: u32,
     /// The callers; None: they are not known.
-    pub path: Option<PathId>,
-    /// For how many accesses it stands in its burst.
-    pub accesses: f32,
-    /// For how many misses.
-    pub misses: f32,
+    path: Option<PathId>,
+    /// For how much it stands in its burst.
+    amount: Amount,
 }
 
 impl Seen {
     /// Of a hit, where something of the same cell misses: what misses decides, and where nothing does, all count alike.
-    const OF_A_HIT: f32 = 1.0 / 1024.0;
+    const OF_A_HIT: f64 = 1.0 / 1024.0;
 
-    /// An access that stands for so many.
-    pub fn new(cell: u32, path: Option<PathId>, accesses: f32, is_miss: bool) -> Self {
-        let misses = if is_miss { accesses } else { accesses * Self::OF_A_HIT };
-        Self { cell, path, accesses, misses }
+    /// So many accesses, of which so many seem to miss.
+    pub fn new(cell: u32, path: Option<PathId>, accesses: f64, misses: f64) -> Self {
+        let misses = misses.max(accesses * Self::OF_A_HIT).min(accesses);
+        Self { cell, path, amount: Amount { accesses, misses } }
+    }
+}
+
+impl Mul<f64> for Seen {
+    type Output = Self;
+
+    fn mul(self, factor: f64) -> Self {
+        Self { amount: self.amount * factor, ..self }
     }
 }
 
@@ -69,28 +75,40 @@ impl Mul<f64> for Amount {
 pub struct Paths {
     pairs: FxHashMap<(u32, Option<PathId>), Amount>,
     random: u64,
+    /// Accesses that were looked at, and for which there was no room.
+    without_room: u64,
 }
 
 impl Paths {
     /// For how many accesses the next one stands, if it is looked at. `is_first`: its cell has none in the burst before it.
     #[inline]
-    pub fn looks_at(&mut self, is_first: bool) -> Option<f32> {
+    pub fn looks_at(&mut self, is_first: bool) -> Option<f64> {
         if is_first {
             return Some(1.0);
         }
         // The high bits of a linear congruential generator (Knuth's MMIX).
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> (u64::BITS - SELDOM_BITS) == 0).then_some((1_u32 << SELDOM_BITS) as f32)
+        (self.random >> (u64::BITS - SELDOM_BITS) == 0).then_some(f64::from(1_u32 << SELDOM_BITS))
     }
 
     /// A burst's, of whose accesses each stands for so many.
     pub fn add(&mut self, seen: &[Seen], an_access: f64) {
-        for &Seen { cell, path, accesses, misses } in seen {
+        for &Seen { cell, path, amount } in seen {
             let has_room = self.pairs.len() < MOST_PAIRS || self.pairs.contains_key(&(cell, path));
-            let amount = Amount { accesses: f64::from(accesses), misses: f64::from(misses) } * an_access;
-            *self.pairs.entry((cell, if has_room { path } else { None })).or_default() += amount;
+            self.without_room += u64::from(!has_room);
+            *self.pairs.entry((cell, if has_room { path } else { None })).or_default() += amount * an_access;
         }
+    }
+
+    /// What was cut, in a sentence; None: nothing.
+    pub fn note(&self) -> Option<String> {
+        (self.without_room > 0).then(|| {
+            format!(
+                "{} accesses whose callers were looked at have no call path: there were more than {MOST_PAIRS} of instructions, objects and paths.",
+                self.without_room
+            )
+        })
     }
 
     /// Each cell's number with a path and what it stands for.
@@ -110,13 +128,13 @@ mod tests {
         const ACCESSES: u32 = 100_000;
         for at in 0..ACCESSES {
             if let Some(accesses) = paths.looks_at(at == 0) {
-                seen.push(Seen::new(4, Some(PathId::ROOT), accesses, false));
+                seen.push(Seen::new(4, Some(PathId::ROOT), 1.0, 0.0) * accesses);
             }
         }
         assert!(seen.len() < 5000, "{}", seen.len());
         // Each access of the burst stands for ten; then one that is rarer, and misses.
         paths.add(&seen, 10.0);
-        paths.add(&[Seen::new(4, None, 1.0, true)], 1000.0);
+        paths.add(&[Seen::new(4, None, 1.0, 1.0)], 1000.0);
         let mut found: Vec<_> = paths.iter().collect();
         found.sort_by_key(|&(cell, path, _)| (cell, path));
         let [(4, None, rare), (4, Some(PathId::ROOT), often)] = found[..] else { panic!("{found:?}") };
@@ -124,5 +142,12 @@ mod tests {
         let all = f64::from(10 * ACCESSES);
         assert!((often.accesses / all - 1.0).abs() < 0.1, "{often:?}");
         assert!((often.misses / often.accesses - 1.0 / 1024.0).abs() < 1e-9);
+        assert_eq!(paths.note(), None);
+        // A copy of a thousand elements is as many, whoever asks for it.
+        let mut copies = Paths::default();
+        copies.add(&[Seen::new(5, Some(PathId::ROOT), 1000.0, 63.0), Seen::new(5, None, 1.0, 1.0)], 1.0);
+        let mut found: Vec<f64> = copies.iter().map(|(.., amount)| amount.misses).collect();
+        found.sort_by(f64::total_cmp);
+        assert_eq!(found, [1.0, 63.0]);
     }
 }

@@ -6,11 +6,12 @@
 use memlens_locality::Lately;
 use memlens_sim::Prefetcher;
 
-/// A core's prefetcher, during a burst.
+/// The lines that a core used lately, and its prefetcher, during a burst.
 #[derive(Debug)]
 pub struct Prefetching {
     lately: Lately,
-    prefetcher: Prefetcher,
+    /// None: the machine has none.
+    prefetcher: Option<Prefetcher>,
 }
 
 /// Uses of lines that were not used lately.
@@ -34,24 +35,25 @@ impl Lines {
 }
 
 impl Prefetching {
-    /// Of a machine with so many streams and lines of so many bytes, a power of two. None: it has no prefetcher.
-    pub fn new(streams: u32, line_bytes: u32) -> Option<Self> {
-        (streams > 0).then(|| Self {
+    /// Of a machine with so many streams, 0 if it has no prefetcher, and lines of so many bytes, a power of two.
+    pub fn new(streams: u32, line_bytes: u32) -> Self {
+        Self {
             lately: Lately::new(line_bytes),
-            prefetcher: Prefetcher::new(streams, line_bytes),
-        })
+            prefetcher: (streams > 0).then(|| Prefetcher::new(streams, line_bytes)),
+        }
     }
 
     /// A burst begins: what happened since the one before is not known.
     pub fn begin(&mut self) {
         self.lately.clear();
-        self.prefetcher.clear();
+        self.prefetcher.iter_mut().for_each(Prefetcher::clear);
     }
 
     /// An access. Whether its line was asked for before; None: it was used lately.
     #[inline]
     pub fn access(&mut self, address: u64) -> Option<bool> {
-        self.lately.is_new(address).then(|| self.prefetcher.miss(address))
+        let ask = || self.prefetcher.as_mut().is_some_and(|prefetcher| prefetcher.miss(address));
+        self.lately.is_new(address).then(ask)
     }
 }
 
@@ -61,8 +63,12 @@ mod tests {
 
     #[test]
     fn streams_are_covered_and_leaps_are_not() {
-        assert!(Prefetching::new(0, 64).is_none());
-        let mut prefetching = Prefetching::new(32, 64).expect("it has streams");
+        let mut none = Prefetching::new(0, 64);
+        assert_eq!(
+            [0, 8, 64, 128, 192].map(|at| none.access(at)),
+            [Some(false), None, Some(false), Some(false), Some(false)]
+        );
+        let mut prefetching = Prefetching::new(32, 64);
         let mut part = |addresses: &mut dyn Iterator<Item = u64>| {
             prefetching.begin();
             let mut lines = Lines::default();
