@@ -2,12 +2,13 @@
 //!
 //! An access to a line that windows did not use lately is taken for one that misses.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::{AddAssign, Range};
 
 use memlens_locality::Lately;
 use memlens_objects::frame_key;
 use memlens_profile::{
-    CallPaths, Cell, CodeIx, CodeLocation, FrameIx, FramesOfCalls, MAX_PATH_FRAMES, ObjectIx, PathId,
+    CallPaths, Cell, CodeIx, CodeLocation, FrameIx, FramesOfCalls, MAX_PATH_FRAMES, ObjectIx, PathId, PathIx,
     PathRows, PathUse, Profile,
 };
 use rustc_hash::FxHashMap;
@@ -16,7 +17,7 @@ use crate::shadow_stack::{Frame, ShadowStack};
 use crate::snapshot::Builder;
 
 /// Triples of an operand, an owner and a path at most, some 40 bytes each. What there is no room for has no path.
-const MOST_TRIPLES: usize = 1 << 18;
+const MOST_TRIPLES: usize = 1 << 16;
 /// What an access that hits counts among those that miss: where nothing does, all count alike.
 const OF_A_HIT: f64 = 1.0 / 1024.0;
 
@@ -26,14 +27,27 @@ const ELEMENTS: u64 = 1 << 16;
 /// The numbers of an operand and of an object, as windows have them, with a path; `None`: it is not known.
 type Triple = (u32, u32, Option<PathId>);
 
-/// What was seen of the paths of an operand and an object.
-type SeenPaths = Vec<(Option<PathId>, Amount)>;
+/// For how much paths of a profile stand.
+type PathSums = BTreeMap<Option<PathIx>, Amount>;
 
 /// For how much a triple stands.
 #[derive(Clone, Copy, Debug, Default)]
 struct Amount {
     accesses: f64,
     misses: f64,
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, more: Self) {
+        self.accesses += more.accesses;
+        self.misses += more.misses;
+    }
+}
+
+/// The heaviest paths of these.
+fn uses(sums: PathSums, most: usize) -> Vec<PathUse> {
+    let uses = sums.into_iter().map(|(path, Amount { accesses, misses })| PathUse { path, accesses, misses });
+    PathUse::heaviest(uses.collect(), most)
 }
 
 /// What was seen of call paths.
@@ -126,9 +140,7 @@ impl Paths {
         let has_room =
             self.triples.len() < MOST_TRIPLES || self.triples.contains_key(&(operand, owner, path));
         self.without_room += u64::from(!has_room);
-        let amount = self.triples.entry((operand, owner, if has_room { path } else { None })).or_default();
-        amount.accesses += more.accesses;
-        amount.misses += more.misses;
+        *self.triples.entry((operand, owner, if has_room { path } else { None })).or_default() += more;
     }
 
     /// A block ended with a call that returns to `return_key`, or with a return; the return address is at `slot`.
@@ -159,17 +171,6 @@ impl Paths {
         }
         notes
     }
-
-    /// What was seen of each operand and owner.
-    fn by_cell(&self) -> FxHashMap<(u32, u32), SeenPaths> {
-        let mut triples: Vec<(&Triple, &Amount)> = self.triples.iter().collect();
-        triples.sort_unstable_by_key(|(triple, _)| **triple);
-        let mut found: FxHashMap<(u32, u32), SeenPaths> = FxHashMap::default();
-        for (&(operand, owner, path), &amount) in triples {
-            found.entry((operand, owner)).or_default().push((path, amount));
-        }
-        found
-    }
 }
 
 /// Where the frames begin that a path keeps: the innermost, of those of one call in a row one.
@@ -185,62 +186,61 @@ fn first_kept(frames: &[Frame]) -> usize {
     0
 }
 
+/// Paths of an operand and an object at most …
+const MOST_PATHS: usize = 32;
+/// … and of those that are told of an operand whatever it accesses.
+const MOST_PATHS_OF_OTHERS: usize = 4;
+
 /// What paths say of a profile's cells.
 #[derive(Default)]
 pub(crate) struct PathsOfCells {
     /// By row of code and object.
     of_objects: FxHashMap<(CodeIx, ObjectIx), Vec<PathUse>>,
-    /// By row of code, of objects that windows do not tell apart.
+    /// By row of code: of objects that windows do not tell apart, if there are any, else of all.
     of_others: FxHashMap<CodeIx, Vec<PathUse>>,
-    /// The same of all objects.
-    of_all: FxHashMap<CodeIx, Vec<PathUse>>,
 }
 
 impl PathsOfCells {
     /// What was seen of a cell's operand and object, else of the operand and objects that are not told apart, else of all that it accesses.
     pub(crate) fn of(&self, cell: &Cell) -> Option<&Vec<PathUse>> {
-        let of_object = self.of_objects.get(&(cell.code, cell.object));
-        of_object.or_else(|| self.of_others.get(&cell.code)).or_else(|| self.of_all.get(&cell.code))
-    }
-}
-
-/// Adds what was seen of a path, which may stand there already.
-fn add(uses: &mut Vec<PathUse>, more: PathUse) {
-    match uses.iter_mut().find(|known| known.path == more.path) {
-        Some(known) => {
-            known.accesses += more.accesses;
-            known.misses += more.misses;
-        }
-        None => uses.push(more),
+        self.of_objects.get(&(cell.code, cell.object)).or_else(|| self.of_others.get(&cell.code))
     }
 }
 
 impl Builder<'_> {
     /// The call paths of the code of these operands, by the operands' numbers; rows of paths and frames are added to the profile.
     pub(crate) fn paths_of_cells(&mut self, paths: &Paths, operands: &[(u32, CodeIx)]) -> PathsOfCells {
-        let by_cell = paths.by_cell();
-        let mut rows_of: FxHashMap<u32, Vec<CodeIx>> = FxHashMap::default();
-        operands.iter().for_each(|&(operand, code)| rows_of.entry(operand).or_default().push(code));
+        // By operand's number.
+        let mut rows_of: Vec<(u32, CodeIx)> = operands.to_vec();
+        rows_of.sort_unstable();
+        rows_of.dedup();
+        let mut triples: Vec<(Triple, Amount)> =
+            paths.triples.iter().map(|(&it, &amount)| (it, amount)).collect();
+        triples.sort_unstable_by_key(|(triple, _)| *triple);
         let mut found = PathsOfCells::default();
         let mut rows = PathRows::default();
-        let mut keys: Vec<(u32, u32)> = by_cell.keys().copied().collect();
-        keys.sort_unstable();
-        for (operand, owner) in keys {
-            let mut codes = rows_of.get(&operand).cloned().unwrap_or_default();
-            codes.sort_unstable();
-            codes.dedup();
-            for code in codes {
+        for of_operand in triples.chunk_by(|((one, ..), _), ((other, ..), _)| one == other) {
+            let operand = of_operand[0].0.0;
+            let first = rows_of.partition_point(|(number, _)| *number < operand);
+            let codes = rows_of[first..].iter().take_while(|(number, _)| *number == operand);
+            for &(_, code) in codes {
                 let end = self.frames_of_function(code);
-                let of_all = found.of_all.entry(code).or_default();
-                let of_owner = match self.object_of.get(&owner) {
-                    Some(&object) => found.of_objects.entry((code, object)).or_default(),
-                    None => found.of_others.entry(code).or_default(),
-                };
-                for &(path, Amount { accesses, misses }) in &by_cell[&(operand, owner)] {
-                    let path = path.and_then(|path| rows.end(&paths.tree, path, &end, self));
-                    add(of_owner, PathUse { path, accesses, misses });
-                    add(of_all, PathUse { path, accesses, misses });
+                let (mut of_all, mut of_others) = (PathSums::default(), PathSums::default());
+                for of_owner in of_operand.chunk_by(|((_, one, _), _), ((_, other, _), _)| one == other) {
+                    let object = self.object_of.get(&of_owner[0].0.1).copied();
+                    let mut of_object = PathSums::default();
+                    for &((.., path), amount) in of_owner {
+                        let path = path.and_then(|path| rows.end(&paths.tree, path, &end, self));
+                        let of_this = if object.is_some() { &mut of_object } else { &mut of_others };
+                        *of_this.entry(path).or_default() += amount;
+                        *of_all.entry(path).or_default() += amount;
+                    }
+                    if let Some(object) = object {
+                        found.of_objects.insert((code, object), uses(of_object, MOST_PATHS));
+                    }
                 }
+                let others = if of_others.is_empty() { of_all } else { of_others };
+                found.of_others.insert(code, uses(others, MOST_PATHS_OF_OTHERS));
             }
         }
         found
@@ -332,6 +332,11 @@ mod tests {
         // Two that call each other.
         let calls: Vec<_> = (0..300).map(|depth| (0x8e00 - 16 * depth, depth % 2)).collect();
         paths.begin(&stack(&calls));
+        assert_eq!(path(&paths), Some(vec![1, 0]));
+        assert!(paths.notes().is_empty());
+        // All of them different.
+        let calls: Vec<_> = (0..2000).map(|depth| (0x8e00 - 8 * depth, depth)).collect();
+        paths.begin(&stack(&calls));
         assert_eq!(path(&paths).map(|keys| keys.len()), Some(MAX_PATH_FRAMES));
         assert_eq!(paths.notes().len(), 1);
     }
@@ -344,12 +349,14 @@ mod tests {
                 paths.ran([7, 8].into_iter(), 0, &stack(&[(0x8f00, copy % 2)]));
             }
         }
-        let found = paths.by_cell();
-        let of = |operand| -> f64 { found[&(operand, 0)].iter().map(|(_, amount)| amount.accesses).sum() };
-        assert!(of(7) == of(8) && (of(7) / (4096.0 * 1000.0) - 1.0).abs() < 0.05, "{found:?}");
+        let of = |operand| -> Vec<f64> {
+            let of_operand = paths.triples.iter().filter(|((number, ..), _)| *number == operand);
+            of_operand.map(|(_, amount)| amount.accesses).collect()
+        };
+        let (from, to) = (of(7), of(8));
+        let sum: f64 = from.iter().sum();
+        assert!(sum == to.iter().sum() && (sum / (4096.0 * 1000.0) - 1.0).abs() < 0.05, "{from:?} {to:?}");
         // Two callers in turn have as much each.
-        assert_eq!(found[&(7, 0)].len(), 2);
-        let [first, second] = [0, 1].map(|at: usize| found[&(7, 0)][at].1.accesses);
-        assert!((0.5..2.0).contains(&(first / second)), "{found:?}");
+        assert!(from.len() == 2 && (0.5..2.0).contains(&(from[0] / from[1])), "{from:?}");
     }
 }

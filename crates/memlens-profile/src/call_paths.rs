@@ -7,14 +7,15 @@
 //!
 //! # Bounds
 //!
-//! A path keeps the innermost [`MAX_PATH_FRAMES`] return addresses; direct recursion is folded. The tree has at most
-//! [`MAX_NODES`] nodes (some 8 MB); samples that would need more have no path. Both are counted.
+//! Of the calls under way the innermost [`MAX_PATH_FRAMES`] are looked at. Each is on a path once: what is called on the way from one to the same again
+//! is folded away, or an interpreter that calls itself would have a path for each depth. The tree has at most [`MAX_NODES`] nodes (some 8 MB); what would need more
+//! has no path. Both are counted.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Return addresses of one path at most.
-pub const MAX_PATH_FRAMES: usize = 128;
+/// Calls under way that are looked at, the innermost ones.
+pub const MAX_PATH_FRAMES: usize = 1024;
 /// Nodes of all paths at most.
 const MAX_NODES: usize = 1 << 18;
 
@@ -66,13 +67,21 @@ impl<C: Copy + Default + Eq + Hash> CallPaths<C> {
         self.shortened += 1;
     }
 
-    /// The path that goes on from another one by a call with this return address; direct recursion is folded. `None`: there is no room for it.
+    /// The path that goes on from another one by a call with this return address. A call that is on the path already is the same: recursion is folded.
+    /// `None`: there is no room for it.
     pub fn child(&mut self, path: PathId, code: C) -> Option<PathId> {
-        if self.node(path).is_some_and(|(_, last)| last == code) {
-            return Some(path);
-        }
         if let Some(&known) = self.known.get(&(path, code)) {
             return Some(known);
+        }
+        let mut at = path;
+        while let Some((parent, call)) = self.node(at) {
+            if call == code {
+                if self.known.len() < 2 * self.nodes.len() {
+                    self.known.insert((path, code), at);
+                }
+                return Some(at);
+            }
+            at = parent;
         }
         if self.nodes.len() >= self.most_nodes {
             self.without_room += 1;
@@ -94,7 +103,7 @@ impl<C: Copy + Default + Eq + Hash> CallPaths<C> {
         let mut notes = Vec::new();
         if self.shortened > 0 {
             notes.push(format!(
-                "Where callers were looked at, there were more than {MAX_PATH_FRAMES} of them {} times; their call paths have the innermost.",
+                "Where callers were looked at, there were more than {MAX_PATH_FRAMES} of them {} times; their call paths are of the innermost.",
                 self.shortened
             ));
         }
@@ -121,8 +130,9 @@ mod tests {
         let insert = intern(&[3, 2, 1]);
         let search = intern(&[4, 1]);
         assert_eq!(intern(&[3, 2, 1]), insert);
-        // Direct recursion is folded.
+        // Recursion is folded.
         assert_eq!(intern(&[3, 3, 3, 2, 1, 1]), insert);
+        assert_eq!(intern(&[3, 2, 3, 4, 2, 3, 2, 1]), insert);
         let (build, code) = paths.node(insert).expect("a node");
         let (main, _) = paths.node(build).expect("a node");
         assert_eq!((code, paths.node(search).map(|node| node.0)), (3, Some(main)));
@@ -133,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_is_counted() {
-        let deep: Vec<u64> = (0..300).collect();
+        let deep: Vec<u64> = (0..2000).collect();
         let mut paths = CallPaths::default();
         let path = paths.intern(deep.into_iter()).expect("room");
         let mut length = 0;
@@ -142,14 +152,14 @@ mod tests {
             assert_eq!(code, length, "the innermost are kept");
             (at, length) = (parent, length + 1);
         }
-        assert_eq!(length, 128);
+        assert_eq!(length, MAX_PATH_FRAMES as u64);
         let mut small = CallPaths::with_room(3);
         assert!(small.intern([2, 1].into_iter()).is_some());
         assert_eq!(small.intern([3, 1].into_iter()), None);
         assert!(small.intern([2, 1].into_iter()).is_some(), "known ones need no room");
         let notes = [paths.notes(), small.notes()].concat().join(" ");
         assert!(
-            notes.contains("more than 128 of them 1 times") && notes.contains("a caller 1 times"),
+            notes.contains("more than 1024 of them 1 times") && notes.contains("a caller 1 times"),
             "{notes}"
         );
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use memlens_types::Counts;
 
-use crate::{Cell, CodeIx, ObjectIx, PathCell, PathIx, Profile};
+use crate::{Cell, CodeIx, ObjectIx, PackedCounts, PathCell, PathIx, Profile};
 
 /// What was seen of one call path: amounts that are compared with those of the other paths.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,27 +21,59 @@ pub struct PathUse {
     pub misses: f64,
 }
 
+impl PathUse {
+    /// At most so many, those that stand for most first; what the others stand for has no path: an interpreter's functions are reached in thousands
+    /// of ways, and each of its objects would have a row for each.
+    pub fn heaviest(mut uses: Vec<Self>, most: usize) -> Vec<Self> {
+        let sum = |of: fn(&Self) -> f64| uses.iter().map(of).sum::<f64>().max(f64::MIN_POSITIVE);
+        let (accesses, misses) = (sum(|path| path.accesses), sum(|path| path.misses));
+        let weight = |path: &Self| path.accesses / accesses + path.misses / misses;
+        uses.sort_by(|one, other| weight(other).total_cmp(&weight(one)));
+        if uses.len() <= most {
+            return uses;
+        }
+        let mut rest = Self { path: None, accesses: 0.0, misses: 0.0 };
+        for path in uses.drain(most..) {
+            rest.accesses += path.accesses;
+            rest.misses += path.misses;
+        }
+        uses.push(rest);
+        uses
+    }
+}
+
 /// What was seen of the paths to each object, by operand.
 pub type PathUses = HashMap<(CodeIx, ObjectIx), Vec<PathUse>>;
 
+/// Of what has all accesses, or misses, there are so many paths at most: less has fewer, and a trifle the one that stands for most.
+const PATHS_OF_ALL: f64 = 30_000.0;
+
 impl Profile {
-    /// Divides the cells among call paths, by what was seen of each; of those without there is no path. Linear in cells and uses. To be called when
+    /// Divides the cells among call paths, by what was seen of each, the heaviest first; of those without there is no path. Linear in cells and uses. To be called when
     /// all counts are there.
     pub fn divide_among_paths<'a>(&mut self, uses_of: impl Fn(&Cell) -> Option<&'a Vec<PathUse>>) {
-        let mut sums: BTreeMap<(Option<PathIx>, ObjectIx), Counts> = BTreeMap::new();
+        let mut sums: BTreeMap<(Option<PathIx>, ObjectIx), PackedCounts> = BTreeMap::new();
+        let all = self.cells.iter().fold((1, 1), |(accesses, misses), cell| {
+            let counts = cell.counts.get();
+            (accesses + counts.accesses(), misses + counts.l1_misses())
+        });
         for cell in &self.cells {
             let counts = cell.counts.get();
+            let part = counts.accesses() as f64 / all.0 as f64;
+            let part = part.max(counts.l1_misses() as f64 / all.1 as f64);
+            let most = 1 + (part * PATHS_OF_ALL) as usize;
             let unknown = [PathUse { path: None, accesses: 1.0, misses: 1.0 }];
             let uses = uses_of(cell).filter(|uses| has_any(uses));
-            for (path, piece) in divided(&counts, uses.map_or(&unknown[..], Vec::as_slice)) {
+            let uses = uses.map_or(&unknown[..], |uses| &uses[..uses.len().min(most)]);
+            for (path, piece) in divided(&counts, uses) {
                 *sums.entry((path, cell.object)).or_default() += &piece;
             }
         }
-        let is_any = |counts: &Counts| *counts != Counts::default();
+        let none = PackedCounts::default();
         self.path_cells = sums
             .into_iter()
-            .filter(|(_, counts)| is_any(counts))
-            .map(|((path, object), counts)| PathCell { path, object, counts: counts.into() })
+            .filter(|(_, counts)| *counts != none)
+            .map(|((path, object), counts)| PathCell { path, object, counts })
             .collect();
     }
 }
@@ -139,6 +171,16 @@ mod tests {
         let found = divided_profile(counts, vec![seen(0, 30.0, 30.0), seen(1, 10.0, 10.0)]);
         let misses: Vec<_> = found.iter().map(|(_, counts)| (counts.loads, counts.l1_load_misses)).collect();
         assert_eq!(misses, [(750, 45), (250, 15)]);
+    }
+
+    #[test]
+    fn of_very_many_paths_the_heaviest_stay() {
+        let uses: Vec<PathUse> = (0..100).rev().map(|path| seen(path, f64::from(path), 1.0)).collect();
+        let kept = PathUse::heaviest(uses.clone(), 3);
+        assert_eq!(kept[..3], [seen(99, 99.0, 1.0), seen(98, 98.0, 1.0), seen(97, 97.0, 1.0)]);
+        let rest: f64 = (0..97).map(f64::from).sum();
+        assert_eq!(kept[3..], [PathUse { path: None, accesses: rest, misses: 97.0 }]);
+        assert_eq!(PathUse::heaviest(uses.clone(), 100), uses);
     }
 
     #[test]

@@ -66,6 +66,9 @@ struct Rows {
     pattern_owners: FxHashMap<(u32, u32), u32>,
 }
 
+/// Call paths of an instruction and an object at most.
+const MOST_PATHS: usize = 32;
+
 /// Code, object, thread, and what is not known of the samples.
 type CellKey = (u32, u32, u32, Missing);
 /// Callers, the sampled function's code, object, and what is not known of the samples.
@@ -675,6 +678,7 @@ impl Rows {
         for ((row, object, path), Amount { accesses, misses }) in sums {
             uses.entry((CodeIx(row), object)).or_default().push(PathUse { path, accesses, misses });
         }
+        uses.values_mut().for_each(|uses| *uses = PathUse::heaviest(std::mem::take(uses), MOST_PATHS));
         uses
     }
 
