@@ -26,7 +26,7 @@
 //! | `sets.rs` | what sets have lost by the next use of it, inside bursts |
 //! | `phases.rs` | stretches of the program with different footprints, and how long they last |
 //! | `held.rs` | how often data of known size can miss in a cache that holds it |
-//! | `lately.rs` | [`Lately`]: which lines were used last |
+//! | `lately.rs` | [`StandIns`]: which lines and pages were used last |
 //! | `lean.rs` | how far rows that few bursts saw lean on the program |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
 //! | `cost.rs` | [`Cost`], [`CostSpread`]: what references cost; errors of shares that can be added up |
@@ -169,7 +169,7 @@ pub use burst::{Burst, Extent, Reference, Unseen};
 pub use cost::{Cost, CostSpread};
 pub use delinquent::{DelinquentComparison, smallest_covering};
 pub use geometry::Geometry;
-pub use lately::Lately;
+pub use lately::{Lately, STAND_INS, StandInSizes, StandIns};
 pub use locality::{ConfigError, Locality, LocalityConfig, Who};
 pub use memlens_types::PatternKind;
 pub use pattern::{AddressSource, FoundPattern, Pattern, Patterns, Stride};

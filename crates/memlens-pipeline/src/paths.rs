@@ -1,16 +1,17 @@
 //! Through which calls the accesses of windows came: the shadow stack at a window's begin, followed through the window's calls and returns.
 //!
-//! An access to a line that windows did not use lately is taken for one that misses.
+//! An access to a line, or page, that windows did not use lately is taken for one that misses.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Range};
 
-use memlens_locality::Lately;
+use memlens_locality::{StandInSizes, StandIns};
 use memlens_objects::frame_key;
 use memlens_profile::{
-    CallPaths, Cell, CodeIx, CodeLocation, FrameIx, FramesOfCalls, MAX_PATH_FRAMES, ObjectIx, PathId, PathIx,
-    PathRows, PathUse, Profile,
+    CallPaths, Cell, CodeIx, CodeLocation, FrameIx, FramesOfCalls, LevelMisses, MAX_PATH_FRAMES, ObjectIx,
+    PathId, PathIx, PathRows, PathUse, Profile,
 };
+use memlens_sim::{MachineDescription, TlbDescription};
 use rustc_hash::FxHashMap;
 
 use crate::shadow_stack::{Frame, ShadowStack};
@@ -18,8 +19,9 @@ use crate::snapshot::Builder;
 
 /// Triples of an operand, an owner and a path at most, some 40 bytes each. What there is no room for has no path.
 const MOST_TRIPLES: usize = 1 << 16;
-/// What an access that hits counts among those that miss: where nothing does, all count alike.
-const OF_A_HIT: f64 = 1.0 / 1024.0;
+
+/// Lines of the last level that are remembered: 2 MB.
+const MOST_LINES: u64 = 1 << 18;
 
 /// Elements of string instructions after which the next one is looked at, on average: by chance, so that no copies keep step with it.
 const ELEMENTS: u64 = 1 << 16;
@@ -34,13 +36,13 @@ type PathSums = BTreeMap<Option<PathIx>, Amount>;
 #[derive(Clone, Copy, Debug, Default)]
 struct Amount {
     accesses: f64,
-    misses: f64,
+    misses: LevelMisses,
 }
 
 impl AddAssign for Amount {
     fn add_assign(&mut self, more: Self) {
         self.accesses += more.accesses;
-        self.misses += more.misses;
+        self.misses.iter_mut().zip(more.misses).for_each(|(sum, misses)| *sum += misses);
     }
 }
 
@@ -55,7 +57,9 @@ fn uses(sums: PathSums, most: usize) -> Vec<PathUse> {
 pub struct Paths {
     tree: CallPaths<u64>,
     triples: FxHashMap<Triple, Amount>,
-    lately: Lately,
+    stand_ins: StandIns,
+    /// What the present window's accesses are of, and how likely they miss.
+    seen: Vec<(Triple, LevelMisses)>,
     /// The calls under way in the present window, outermost first: where the return address lies, and the path of what was called.
     calls: Vec<(u64, Option<PathId>)>,
     /// Path of what made the first of them.
@@ -71,12 +75,26 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// None yet, with lines of so many bytes, a power of two.
-    pub fn new(line_bytes: u32) -> Self {
+    /// None yet, of a machine.
+    pub fn new(machine: &MachineDescription) -> Self {
+        let pages = |tlb: &Option<TlbDescription>| {
+            tlb.as_ref().and_then(|tlb| tlb.by_page_size()[0]).map_or(0, |size| u64::from(size.entries))
+        };
+        let lines = |bytes: u64| bytes / u64::from(machine.line_bytes.max(1));
+        let sizes = StandInSizes {
+            line_bytes: machine.line_bytes,
+            page_bytes: machine.page_bytes,
+            l1: lines(machine.l1d.bytes),
+            l2: machine.l2.as_ref().map_or(0, |l2| lines(l2.bytes)),
+            llc: lines(machine.llc.bytes).min(MOST_LINES),
+            dtlb: pages(&machine.dtlb),
+            stlb: pages(&machine.stlb),
+        };
         Self {
             tree: CallPaths::default(),
             triples: FxHashMap::default(),
-            lately: Lately::new(line_bytes),
+            stand_ins: StandIns::new(&sizes),
+            seen: Vec::new(),
             calls: Vec::new(),
             outermost: None,
             stack: 0..0,
@@ -110,10 +128,20 @@ impl Paths {
         self.calls.last().map_or(self.outermost, |(_, path)| *path)
     }
 
-    /// An operand's access of an owner, which stands for so many.
-    pub fn saw(&mut self, (operand, owner): (u32, u32), address: u64, weight: f64) {
-        let misses = if self.lately.is_new(address) { weight } else { weight * OF_A_HIT };
-        self.add((operand, owner, self.path()), Amount { accesses: weight, misses });
+    /// An operand's access of an owner.
+    pub fn saw(&mut self, (operand, owner): (u32, u32), address: u64) {
+        let misses = self.stand_ins.access(address);
+        self.seen.push(((operand, owner, self.path()), misses));
+    }
+
+    /// The window ends; its accesses stand for so many. Windows of threads that take turns are shorter than others.
+    pub fn end(&mut self, accesses: u64) {
+        let mut seen = std::mem::take(&mut self.seen);
+        let weight = accesses as f64 / seen.len().max(1) as f64;
+        for (triple, misses) in seen.drain(..) {
+            self.add(triple, Amount { accesses: weight, misses: misses.map(|likely| likely * weight) });
+        }
+        self.seen = seen;
     }
 
     /// Whether a string instruction that has gone through so many elements is to be looked at.
@@ -132,7 +160,7 @@ impl Paths {
         self.due = ELEMENTS / 2 + (self.random >> 32) % ELEMENTS;
         self.begin(stack);
         for operand in operands {
-            self.add((operand, owner, self.path()), Amount { accesses: elements, misses: elements });
+            self.add((operand, owner, self.path()), Amount { accesses: elements, misses: [elements; 5] });
         }
     }
 
@@ -300,7 +328,7 @@ mod tests {
 
     #[test]
     fn calls_and_returns_of_a_window_are_followed() {
-        let mut paths = Paths::new(64);
+        let mut paths = Paths::new(&MachineDescription::named("e5504").expect("shipped"));
         paths.begin(&stack(&[(0x8f00, 1), (0x8e00, 2)]));
         assert_eq!(path(&paths), Some(vec![2, 1]));
         paths.enter_or_leave(true, 0x8d00, 3);
@@ -323,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_function_that_calls_itself_keeps_its_callers() {
-        let mut paths = Paths::new(64);
+        let mut paths = Paths::new(&MachineDescription::named("e5504").expect("shipped"));
         let recursion = (0..500).map(|depth| (0x8e00 - 16 * depth, 9));
         let calls: Vec<_> = [(0x8f00, 1)].into_iter().chain(recursion).collect();
         paths.begin(&stack(&calls));
@@ -343,7 +371,7 @@ mod tests {
 
     #[test]
     fn both_operands_of_copies_have_paths() {
-        let mut paths = Paths::new(64);
+        let mut paths = Paths::new(&MachineDescription::named("e5504").expect("shipped"));
         for copy in 0..1000 {
             if paths.is_due(4096) {
                 paths.ran([7, 8].into_iter(), 0, &stack(&[(0x8f00, copy % 2)]));
@@ -354,8 +382,8 @@ mod tests {
             of_operand.map(|(_, amount)| amount.accesses).collect()
         };
         let (from, to) = (of(7), of(8));
-        let sum: f64 = from.iter().sum();
-        assert!(sum == to.iter().sum() && (sum / (4096.0 * 1000.0) - 1.0).abs() < 0.05, "{from:?} {to:?}");
+        let (sum, other): (f64, f64) = (from.iter().sum(), to.iter().sum());
+        assert!((sum - other).abs() < 1.0 && (sum / (4096.0 * 1000.0) - 1.0).abs() < 0.05, "{from:?} {to:?}");
         // Two callers in turn have as much each.
         assert!(from.len() == 2 && (0.5..2.0).contains(&(from[0] / from[1])), "{from:?}");
     }

@@ -177,7 +177,7 @@ impl Process {
             simulator: Simulator::new(&options.machine, model, options.fetches),
             blocks: BlockTable::new(options.fetches.then(|| FetchRule::of(&options.machine))),
             cores: Cores::new(options.machine.cores),
-            windows: Windows::new(options.machine.line_bytes),
+            windows: Windows::new(&options.machine),
             machine: options.machine,
             space: AddressSpace::new(merge, options.debug_search),
             threads: Vec::new(),
@@ -688,7 +688,10 @@ impl RecordSink for Process {
         let Some((number, mut thread)) = self.take_thread(slot) else { return };
         let mut at = 0;
         if self.collecting && self.windows.is_due(self.serial) {
-            self.windows.look(&self.blocks, &self.space, (number, self.serial), &thread.stack, words);
+            self.windows.look(&self.blocks, &self.space, (number, self.serial), words);
+        }
+        if self.collecting && self.windows.are_paths_due(words.len()) {
+            self.windows.look_for_paths(&self.blocks, &self.space, &thread.stack, words);
         }
         while at < words.len() {
             if self.collecting && self.tracer.is_none() {

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use memlens_fields::Offsets;
 use memlens_objects::split_frame_key;
 use memlens_overlap::{Place, Windows as KeptWindows};
+use memlens_sim::MachineDescription;
 
 use crate::address_space::AddressSpace;
 use crate::block_table::{BlockInfo, BlockTable, OperandKey};
@@ -55,13 +56,19 @@ pub struct Windows {
     begun: Vec<(u32, u64)>,
     offsets: Offsets,
     paths: Paths,
+    /// Words of records up to now …
+    words: u64,
+    /// … when it is looked at who calls …
+    paths_due: u64,
+    /// … and for how many of them what was seen stands.
+    seen_until: u64,
     kept: KeptWindows,
     early: KeptWindows,
 }
 
 impl Windows {
-    /// None yet, on a machine with lines of so many bytes.
-    pub fn new(line_bytes: u32) -> Self {
+    /// None yet, on a machine.
+    pub fn new(machine: &MachineDescription) -> Self {
         Self {
             patterns: Patterns::new(MOST_OPERANDS),
             numbers: FxHashMap::default(),
@@ -72,7 +79,10 @@ impl Windows {
             window: Vec::new(),
             begun: Vec::new(),
             offsets: Offsets::default(),
-            paths: Paths::new(line_bytes),
+            paths: Paths::new(machine),
+            words: 0,
+            paths_due: EARLY_INTERVAL,
+            seen_until: 0,
             kept: KeptWindows::new(KEPT),
             early: KeptWindows::new((EARLY_ACCESSES / EARLY_INTERVAL) as usize),
         }
@@ -84,14 +94,13 @@ impl Windows {
         accesses >= self.due.min(self.early_due)
     }
 
-    /// Looks at the records in `words`, which come after so many accesses, while the thread has these calls under way.
+    /// Looks at the records in `words`, which come after so many accesses.
     #[cold]
     pub fn look(
         &mut self,
         blocks: &BlockTable,
         space: &AddressSpace,
         (thread, accesses): (usize, u64),
-        stack: &ShadowStack,
         words: &[u64],
     ) {
         let (is_regular, is_early) = (accesses >= self.due, accesses < EARLY_ACCESSES);
@@ -101,9 +110,6 @@ impl Windows {
         self.early_due = if is_early { accesses + EARLY_INTERVAL } else { u64::MAX };
         self.window.clear();
         self.begun.clear();
-        self.paths.begin(stack);
-        // All windows together stand for all accesses.
-        let weight = if is_early { EARLY_INTERVAL as f64 / INTERVAL as f64 } else { 1.0 };
         let mut at = 0;
         // Memory is as it is now until the records say otherwise.
         let mut is_as_known = true;
@@ -120,11 +126,7 @@ impl Windows {
             if header.block_id() != 0 {
                 self.begun.push((self.window.len() as u32, block.pc));
             }
-            if block.flags.contains(BlockFlags::IRREGULAR) {
-                self.masked(blocks, header.block_id(), addresses, weight);
-            }
             if header.block_id() == 0 || block.flags.contains(BlockFlags::IRREGULAR) {
-                self.follow(&block, addresses);
                 continue;
             }
             for (reference, &address) in blocks.references_of(header.block_id()).zip(addresses) {
@@ -142,10 +144,8 @@ impl Windows {
                     None if space.is_on_stack(address) => STACK,
                     None => UNKNOWN,
                 };
-                self.paths.saw((number, owner), address, weight);
                 self.window.push(Reference { address, instruction: number, owner, size, kind });
             }
-            self.follow(&block, addresses);
         }
         let place_of = |pc| {
             let (number, svma) = split_frame_key(space.frame_key(pc));
@@ -170,8 +170,64 @@ impl Windows {
         self.patterns.feed(&burst, |it| (it.owner != UNKNOWN).then_some(it.owner));
     }
 
+    /// Whether it is to be looked at who calls, before so many words of records.
+    #[inline]
+    pub fn are_paths_due(&mut self, words: usize) -> bool {
+        let is_due = self.words >= self.paths_due;
+        self.words += words as u64;
+        is_due
+    }
+
+    /// Looks at who calls in the records in `words`, while the thread has these calls under way. How often goes by words and not by accesses: string
+    /// instructions make a million of these at once, and what comes beside them would be passed over.
+    #[cold]
+    pub fn look_for_paths(
+        &mut self,
+        blocks: &BlockTable,
+        space: &AddressSpace,
+        stack: &ShadowStack,
+        words: &[u64],
+    ) {
+        let interval = if self.words < EARLY_ACCESSES { EARLY_INTERVAL } else { INTERVAL };
+        self.paths_due = self.words + interval;
+        self.paths.begin(stack);
+        let (mut at, mut seen) = (0, 0);
+        // Memory is as it is now until the records say otherwise.
+        let mut is_as_known = true;
+        while seen < WINDOW
+            && let Some(&header) = words.get(at)
+        {
+            let header = RecordHeader(header);
+            let id = header.block_id();
+            let Some(addresses) = words.get(at + 1..at + 1 + header.words()) else { break };
+            at += 1 + header.words();
+            let block = blocks.block(id);
+            let allocates = block.flags.0 & (BlockFlags::ALLOC_ENTRY.0 | BlockFlags::RETURNS_VALUE.0) != 0;
+            is_as_known &= id != 0 && !allocates;
+            if id == 0 {
+                continue;
+            }
+            if block.flags.contains(BlockFlags::IRREGULAR) {
+                self.masked(blocks, id, addresses);
+            } else {
+                for (reference, &address) in blocks.references_of(id).zip(addresses) {
+                    let number = self.number(blocks, reference as usize);
+                    let owner = match space.place_at(address).filter(|_| is_as_known) {
+                        Some((object, _)) => object.get(),
+                        None if space.is_on_stack(address) => STACK,
+                        None => UNKNOWN,
+                    };
+                    self.paths.saw((number, owner), address);
+                }
+            }
+            seen += addresses.len();
+            self.follow(&block, addresses);
+        }
+        self.paths.end(self.words - std::mem::replace(&mut self.seen_until, self.words));
+    }
+
     /// Accesses under masks, which are in no window: their call paths.
-    fn masked(&mut self, blocks: &BlockTable, id: u32, words: &[u64], weight: f64) {
+    fn masked(&mut self, blocks: &BlockTable, id: u32, words: &[u64]) {
         let roles = blocks.words(id);
         if roles.iter().any(|word| word.role == WordRole::RepStart) {
             // Those of string instructions are seen apart: few instructions do very much.
@@ -180,7 +236,7 @@ impl Windows {
         let addresses = roles.iter().zip(words).filter(|(word, _)| word.role == WordRole::Address);
         for (reference, (_, &address)) in blocks.references_of(id).zip(addresses) {
             let number = self.number(blocks, reference as usize);
-            self.paths.saw((number, UNKNOWN), address, weight);
+            self.paths.saw((number, UNKNOWN), address);
         }
     }
 

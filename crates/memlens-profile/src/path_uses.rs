@@ -1,14 +1,14 @@
 //! A profile's counts by call path, from what was seen of who called.
 //!
-//! Not every access's callers are looked at. Those that are say in which proportions an operand's accesses of an object came through which
-//! calls, and in which proportions those did that seemed to miss. The first divides how many accesses there are, the second what they cost: an
-//! operand may hit for one caller, and miss for another.
+//! Not every access's callers are looked at. Those that are say in which proportions an operand's accesses of an object came through which calls, and in
+//! which proportions those did that seemed to miss in each level. The first divides how many accesses there are, the others what they cost: an operand may
+//! hit for one caller, and miss for another. Stalls are divided as what is waited for beyond the second level is: what that serves other work mostly hides.
 
 use std::collections::{BTreeMap, HashMap};
 
 use memlens_types::Counts;
 
-use crate::{Cell, CodeIx, ObjectIx, PackedCounts, PathCell, PathIx, Profile};
+use crate::{Cell, CodeIx, MachineInfo, ObjectIx, PackedCounts, PathCell, PathIx, Profile};
 
 /// What was seen of one call path: amounts that are compared with those of the other paths.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,25 +17,32 @@ pub struct PathUse {
     pub path: Option<PathIx>,
     /// For how many accesses it stands.
     pub accesses: f64,
-    /// For how many misses.
-    pub misses: f64,
+    /// For how many misses of each level.
+    pub misses: LevelMisses,
 }
+
+/// Misses of the three levels of caches and the two of TLBs.
+pub type LevelMisses = [f64; 5];
 
 impl PathUse {
     /// At most so many, those that stand for most first; what the others stand for has no path: an interpreter's functions are reached in thousands
     /// of ways, and each of its objects would have a row for each.
     pub fn heaviest(mut uses: Vec<Self>, most: usize) -> Vec<Self> {
         let sum = |of: fn(&Self) -> f64| uses.iter().map(of).sum::<f64>().max(f64::MIN_POSITIVE);
-        let (accesses, misses) = (sum(|path| path.accesses), sum(|path| path.misses));
-        let weight = |path: &Self| path.accesses / accesses + path.misses / misses;
+        let (accesses, misses) = (sum(|path| path.accesses), sum(|path| path.misses[0]));
+        let (far, walks) = (sum(|path| path.misses[2]), sum(|path| path.misses[4]));
+        let weight = |path: &Self| {
+            let [l1, _, llc, _, stlb] = path.misses;
+            path.accesses / accesses + l1 / misses + llc / far + stlb / walks
+        };
         uses.sort_by(|one, other| weight(other).total_cmp(&weight(one)));
         if uses.len() <= most {
             return uses;
         }
-        let mut rest = Self { path: None, accesses: 0.0, misses: 0.0 };
+        let mut rest = Self { path: None, accesses: 0.0, misses: LevelMisses::default() };
         for path in uses.drain(most..) {
             rest.accesses += path.accesses;
-            rest.misses += path.misses;
+            rest.misses.iter_mut().zip(path.misses).for_each(|(rest, misses)| *rest += misses);
         }
         uses.push(rest);
         uses
@@ -62,10 +69,10 @@ impl Profile {
             let part = counts.accesses() as f64 / all.0 as f64;
             let part = part.max(counts.l1_misses() as f64 / all.1 as f64);
             let most = 1 + (part * PATHS_OF_ALL) as usize;
-            let unknown = [PathUse { path: None, accesses: 1.0, misses: 1.0 }];
+            let unknown = [PathUse { path: None, accesses: 1.0, misses: [1.0; 5] }];
             let uses = uses_of(cell).filter(|uses| has_any(uses));
             let uses = uses.map_or(&unknown[..], |uses| &uses[..uses.len().min(most)]);
-            for (path, piece) in divided(&counts, uses) {
+            for (path, piece) in divided(&self.machine, &counts, uses) {
                 *sums.entry((path, cell.object)).or_default() += &piece;
             }
         }
@@ -79,57 +86,121 @@ impl Profile {
 }
 
 fn has_any(uses: &[PathUse]) -> bool {
-    uses.iter().any(|path| path.accesses > 0.0) && uses.iter().any(|path| path.misses > 0.0)
+    let has = |of: &dyn Fn(&PathUse) -> f64| uses.iter().any(|path| of(path) > 0.0);
+    has(&|path| path.accesses) && (0..5).all(|level| has(&|path| path.misses[level]))
 }
 
 /// The pieces of some counts: together all of them.
-fn divided<'a>(counts: &Counts, uses: &'a [PathUse]) -> impl Iterator<Item = (Option<PathIx>, Counts)> + 'a {
-    let (accesses, costs) = shares(counts, uses);
-    let counts = *counts;
-    let (mut accesses_from, mut costs_from) = (0.0, 0.0);
-    uses.iter().enumerate().map(move |(at, path)| {
-        let end =
-            |from: f64, share: f64| if at + 1 == uses.len() { 1.0 } else { f64::min(from + share, 1.0) };
-        let (accesses_until, costs_until) = (end(accesses_from, accesses[at]), end(costs_from, costs[at]));
-        let piece = counts.piece(accesses_from, accesses_until);
-        let piece = piece.with_costs_of(&counts.piece(costs_from, costs_until));
-        (accesses_from, costs_from) = (accesses_until, costs_until);
-        (path.path, piece)
-    })
+fn divided(machine: &MachineInfo, counts: &Counts, uses: &[PathUse]) -> Vec<(Option<PathIx>, Counts)> {
+    let by_accesses = pieces(counts, shares_of_accesses(counts, uses));
+    let by_level = [0, 1, 2, 3, 4].map(|level| {
+        let sum: f64 = uses.iter().map(|path| path.misses[level]).sum();
+        pieces(counts, uses.iter().map(|path| path.misses[level] / sum).collect())
+    });
+    let mut all: Vec<Counts> = by_accesses;
+    for (at, piece) in all.iter_mut().enumerate() {
+        let [l1, l2, llc, dtlb, stlb] = [0, 1, 2, 3, 4].map(|level| &by_level[level][at]);
+        *piece = Counts {
+            l1_load_misses: l1.l1_load_misses,
+            l1_store_misses: l1.l1_store_misses,
+            l2_load_misses: l2.l2_load_misses,
+            l2_store_misses: l2.l2_store_misses,
+            l2_prefetched: l2.l2_prefetched,
+            llc_load_misses: llc.llc_load_misses,
+            llc_store_misses: llc.llc_store_misses,
+            llc_prefetched: llc.llc_prefetched,
+            dram_reads: llc.dram_reads,
+            dtlb_misses: dtlb.dtlb_misses,
+            stlb_misses: stlb.stlb_misses,
+            page_walk_accesses: stlb.page_walk_accesses,
+            walk_cycles: stlb.walk_cycles,
+            invalidations: l1.invalidations,
+            shared: l1.shared,
+            ..*piece
+        };
+    }
+    // What is waited for says where stalls are; where nothing is, they are where the misses of the first level are.
+    let parts = |of: &dyn Fn(&Counts) -> u64| -> Vec<Counts> {
+        let waits: Vec<f64> = all.iter().map(|piece| of(piece) as f64).collect();
+        let sum: f64 = waits.iter().sum();
+        if sum > 0.0 {
+            pieces(counts, waits.iter().map(|wait| wait / sum).collect())
+        } else {
+            by_level[0].clone()
+        }
+    };
+    let has_far = all.iter().any(|piece| beyond_second_level(machine, piece) > 0);
+    let stalls = match has_far {
+        true => parts(&|piece| beyond_second_level(machine, piece)),
+        false => parts(&|piece| machine.wait_beyond_first_level(piece)),
+    };
+    let translations = parts(&|piece| machine.translation_cycles(piece));
+    for (at, piece) in all.iter_mut().enumerate() {
+        piece.stall_cycles = stalls[at].stall_cycles;
+        // No more than the stalls, of which they are a part.
+        piece.translation_stall_cycles = translations[at].translation_stall_cycles;
+    }
+    uses.iter().map(|path| path.path).zip(all).collect()
 }
 
-/// The parts of the accesses and of what they cost that each path has. Where more accesses miss than seemed to, those seen are too few of the ones
-/// that do: the misses are divided by what seemed to miss, and the rest by the rest, so that no path misses more often than it accesses.
-fn shares(counts: &Counts, uses: &[PathUse]) -> (Vec<f64>, Vec<f64>) {
-    let sum = |of: fn(&PathUse) -> f64| uses.iter().map(of).sum::<f64>();
-    let (accesses, misses) = (sum(|path| path.accesses), sum(|path| path.misses));
-    let missing = counts.l1_misses().max(counts.l2_misses()).max(counts.llc_misses());
-    let missing = (missing as f64 / counts.accesses().max(1) as f64).min(1.0);
+/// What is waited for beyond the second level, in cycles.
+fn beyond_second_level(machine: &MachineInfo, counts: &Counts) -> u64 {
+    let latencies = &machine.latencies;
+    let second = match (&machine.l1d, &machine.l2) {
+        (Some(_), Some(_)) => latencies.l2_cycles.saturating_sub(latencies.l1_cycles),
+        _ => 0,
+    };
+    let served = counts.l1_misses().saturating_mul(second.into());
+    machine.wait_beyond_first_level(counts).saturating_sub(served)
+}
+
+/// Some counts in pieces of these shares, which add up to 1: together all of them.
+fn pieces(counts: &Counts, shares: Vec<f64>) -> Vec<Counts> {
+    let last = shares.len().saturating_sub(1);
+    let mut from = 0.0;
+    let piece = |(at, share): (usize, f64)| {
+        let until = if at == last { 1.0 } else { f64::min(from + share, 1.0) };
+        let piece = counts.piece(from, until);
+        from = until;
+        piece
+    };
+    shares.into_iter().enumerate().map(piece).collect()
+}
+
+/// The part of the accesses that each path has. Where more accesses miss than seemed to, those seen are too few of the ones that do: misses are divided by
+/// what seemed to miss, and the rest by the rest, so that no path misses more often than it accesses.
+fn shares_of_accesses(counts: &Counts, uses: &[PathUse]) -> Vec<f64> {
+    let accesses: f64 = uses.iter().map(|path| path.accesses).sum();
+    let misses: f64 = uses.iter().map(|path| path.misses[0]).sum();
+    let missing = (counts.l1_misses() as f64 / counts.accesses().max(1) as f64).min(1.0);
     // Of those that seemed to miss so many are thought to.
     let part = (missing * accesses / misses).min(1.0);
     let hits = accesses - part * misses;
     let share = |path: &PathUse| {
-        let of_hits = if hits > 0.0 { (path.accesses - part * path.misses) / hits } else { 0.0 };
+        let [l1, ..] = path.misses;
+        let of_hits = if hits > 0.0 { (path.accesses - part * l1) / hits } else { 0.0 };
         let of_misses = if hits > 0.0 { missing } else { 1.0 };
-        of_misses * path.misses / misses + (1.0 - of_misses) * of_hits
+        of_misses * l1 / misses + (1.0 - of_misses) * of_hits
     };
-    (uses.iter().map(share).collect(), uses.iter().map(|path| path.misses / misses).collect())
+    uses.iter().map(share).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CacheInfo;
 
     const CODE: CodeIx = CodeIx(0);
 
     fn seen(path: u32, accesses: f64, misses: f64) -> PathUse {
-        PathUse { path: Some(PathIx(path)), accesses, misses }
+        PathUse { path: Some(PathIx(path)), accesses, misses: [misses; 5] }
     }
 
     fn divided_profile(counts: Counts, uses: Vec<PathUse>) -> Vec<(Option<u32>, Counts)> {
         let cell =
             |object| Cell { code: CODE, object: ObjectIx(object), counts: counts.into(), ..Cell::default() };
         let mut profile = Profile { cells: vec![cell(0), cell(1)], ..Profile::default() };
+        profile.machine.l1d = Some(CacheInfo::default());
         profile.divide_among_paths(|cell| (cell.object == ObjectIx(0)).then_some(&uses));
         let of_first = profile.path_cells.iter().filter(|cell| cell.object == ObjectIx(0));
         let found = of_first.map(|cell| (cell.path.map(|path| path.0), cell.counts.get())).collect();
@@ -174,12 +245,42 @@ mod tests {
     }
 
     #[test]
+    fn each_level_has_its_own_misses() {
+        // Both miss in the first level; what one uses the second level holds.
+        let near = PathUse { misses: [100.0, 1.0, 0.1, 100.0, 0.1], ..seen(0, 100.0, 0.0) };
+        let far = PathUse { misses: [100.0, 99.0, 99.9, 100.0, 99.9], ..seen(1, 100.0, 0.0) };
+        let counts = Counts {
+            loads: 1000,
+            l1_load_misses: 1000,
+            l2_load_misses: 500,
+            llc_load_misses: 400,
+            dram_reads: 400,
+            stlb_misses: 300,
+            page_walk_accesses: 600,
+            stall_cycles: 10_000,
+            ..Counts::default()
+        };
+        let found = divided_profile(counts, vec![near, far]);
+        let of = |at: usize| {
+            let counts = &found[at].1;
+            (
+                counts.loads,
+                counts.l1_load_misses,
+                counts.l2_load_misses,
+                counts.llc_load_misses,
+                counts.stlb_misses,
+            )
+        };
+        assert_eq!([of(0), of(1)], [(500, 500, 5, 0, 0), (500, 500, 495, 400, 300)]);
+    }
+
+    #[test]
     fn of_very_many_paths_the_heaviest_stay() {
         let uses: Vec<PathUse> = (0..100).rev().map(|path| seen(path, f64::from(path), 1.0)).collect();
         let kept = PathUse::heaviest(uses.clone(), 3);
         assert_eq!(kept[..3], [seen(99, 99.0, 1.0), seen(98, 98.0, 1.0), seen(97, 97.0, 1.0)]);
         let rest: f64 = (0..97).map(f64::from).sum();
-        assert_eq!(kept[3..], [PathUse { path: None, accesses: rest, misses: 97.0 }]);
+        assert_eq!(kept[3..], [PathUse { path: None, accesses: rest, misses: [97.0; 5] }]);
         assert_eq!(PathUse::heaviest(uses.clone(), 100), uses);
     }
 

@@ -301,8 +301,12 @@ pub(crate) const CALLED_FROM: [&str; 2] = ["", "called from"];
 /// Titles of the place of an object with its callers.
 pub(crate) const ALLOCATED_FROM: [&str; 2] = ["", "allocated or declared at"];
 
-/// Callers take what room there is, and of many the nearest stay.
+/// Callers take what room there is, and of many the nearest stay. What each call path has was not counted.
 pub(crate) fn widen_callers(grid: &mut Grid) {
+    if grid.columns.iter().any(|column| column.titles == CALLED_FROM) {
+        let counted = grid.columns.iter_mut().filter(|column| column.section == Some("counted"));
+        counted.for_each(|column| column.section = Some("divided"));
+    }
     let has_callers = |column: &&mut GridColumn| [CALLED_FROM, ALLOCATED_FROM].contains(&column.titles);
     for column in grid.columns.iter_mut().filter(has_callers) {
         column.elide = Elide::End;

@@ -264,34 +264,6 @@ impl Counts {
         Self { shared, ..fewer }
     }
 
-    /// These accesses with the misses, walks and stalls of others: what they cost is known apart from how many they are.
-    pub fn with_costs_of(&self, costs: &Self) -> Self {
-        let Self {
-            loads,
-            stores,
-            modifies,
-            followers,
-            load_bytes,
-            store_bytes,
-            dram_writes,
-            fetched,
-            sampled,
-            ..
-        } = *self;
-        Self {
-            loads,
-            stores,
-            modifies,
-            followers,
-            load_bytes,
-            store_bytes,
-            dram_writes,
-            fetched,
-            sampled,
-            ..*costs
-        }
-    }
-
     /// Loads and stores that reach the cache: a modify is one access.
     pub fn accesses(&self) -> u64 {
         self.loads + self.stores - self.modifies

@@ -9,6 +9,7 @@ use memlens_report::{Column, Tree, callgrind, flame_graph, folded, pprof, stack_
 
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
+use crate::report::process_folder;
 use crate::view_args::list;
 use crate::words::Words;
 use crate::{result_file, streams};
@@ -40,13 +41,27 @@ pub struct Target {
     /// The profile
     pub profile: PathBuf,
 
-    /// File to write; standard output if not given
+    /// Export one process of a profile recorded with --follow children or merged: its number or process id
+    #[arg(long, value_name = "N|PID")]
+    pub process: Option<u32>,
+
+    /// File to write; standard output if not given, or ‘-’
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
     /// Replace the file if it exists
     #[arg(long, requires = "out")]
     pub force: bool,
+}
+
+impl Target {
+    /// The profile, or the process's.
+    fn open(&self) -> Result<Profile, Failure> {
+        match self.process {
+            Some(wanted) => Ok(Profile::open(&process_folder(&self.profile, wanted)?.path)?),
+            None => open_profile(&self.profile),
+        }
+    }
 }
 
 /// Arguments of `memlens export callgrind`.
@@ -109,7 +124,7 @@ fn amount_words() -> Words<Column> {
 pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
     match &args.format {
         ExportFormat::Callgrind(args) => {
-            let profile = open_profile(&args.target.profile)?;
+            let profile = args.target.open()?;
             if profile.run.sampling.is_some() {
                 let message = "callgrind's format has counts of accesses and misses, and samples have none: record the program in burst \
                                mode (memlens record) or in exact mode, or export folded, flamegraph or pprof";
@@ -134,7 +149,11 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
 
 /// The profile, if it has any of what is wanted of it.
 fn with_amounts(target: &Target, value: Option<Column>) -> Result<Profile, Failure> {
-    let profile = open_profile(&target.profile)?;
+    let profile = target.open()?;
+    if let Some(column) = value.filter(|column| !stack_columns().any(|it| it == *column)) {
+        let message = format!("--value {}: there is none of it in parts that add up", column.as_str());
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     if stacks_total(&profile, value) > 0 {
         return Ok(profile);
     }

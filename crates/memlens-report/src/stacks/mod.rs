@@ -252,6 +252,10 @@ struct Functions(Vec<Stack>);
 impl Functions {
     fn of(profile: &Profile) -> Self {
         let functions = profile.code.iter().map(|code| {
+            if profile.is_of_bus() {
+                // Which code it was a bus does not tell.
+                return Vec::new();
+            }
             let stack = code.stack.and_then(|stack| profile.stacks.get(stack.index()));
             let frames = stack.map(|stack| stack.0.as_slice()).unwrap_or_default().iter().rev();
             let level = |frame: &FrameIx| {

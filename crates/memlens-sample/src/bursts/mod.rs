@@ -34,11 +34,11 @@ use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::{End, Reference as BlockReference};
 use memlens_fields::{Offset, Offsets};
 use memlens_locality::{
-    Burst, CostSpread, Extent, Locality, LocalityConfig, OTHER, Patterns, Reference, Row, Sharing, Summary,
-    Timing, Unseen,
+    Burst, CostSpread, Extent, Locality, LocalityConfig, OTHER, Patterns, Reference, Row, Sharing,
+    StandInSizes, StandIns, Summary, Timing, Unseen,
 };
 use memlens_overlap::{Place, Windows};
-use memlens_profile::MachineInfo;
+use memlens_profile::{CacheInfo, LevelMisses, MachineInfo, TlbInfo};
 use memlens_types::Counts;
 use rustc_hash::FxHashMap;
 
@@ -98,6 +98,25 @@ fn feed_sharing(sharing: &mut Option<Sharing>, weights: &Weights, burst: &Waitin
     }
 }
 
+/// Lines of the last level that are remembered: 2 MB.
+const MOST_LINES: u64 = 1 << 18;
+
+fn stand_in_sizes(machine: &MachineInfo) -> StandInSizes {
+    let lines = |cache: &Option<CacheInfo>| {
+        cache.as_ref().map_or(0, |cache| cache.bytes / u64::from(machine.line_bytes.max(1)))
+    };
+    let pages = |tlb: &Option<TlbInfo>| tlb.as_ref().map_or(0, |tlb| u64::from(tlb.entries));
+    StandInSizes {
+        line_bytes: machine.line_bytes,
+        page_bytes: machine.page_bytes,
+        l1: lines(&machine.l1d),
+        l2: lines(&machine.l2),
+        llc: lines(&machine.llc).min(MOST_LINES),
+        dtlb: pages(&machine.dtlb),
+        stlb: pages(&machine.stlb),
+    }
+}
+
 /// An instruction's memory operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Instruction {
@@ -139,6 +158,7 @@ pub struct Bursts {
     /// Where in them blocks begin, and their first instructions.
     begun: Vec<(u32, u64)>,
     prefetching: Prefetching,
+    stand_ins: StandIns,
     weights: Weights,
     /// Where in their objects cells' accesses were, by the cells' numbers.
     offsets: Offsets,
@@ -169,6 +189,7 @@ impl Bursts {
             BurstModel::Reuse => None,
             BurstModel::Umi { region_hits } => Some(MiniSimulation::new(*geometries.first()?, region_hits)),
         };
+        let stand_ins = StandIns::new(&stand_in_sizes(&machine));
         let prefetching = Prefetching::new(machine.prefetcher_streams, machine.line_bytes.max(1));
         let sharing =
             simulation.is_none().then(|| Sharing::new(machine.line_bytes, machine.transfer_cycles()));
@@ -190,6 +211,7 @@ impl Bursts {
             references: Vec::new(),
             begun: Vec::new(),
             prefetching,
+            stand_ins,
             weights: Weights::of_this_machine(),
             offsets: Offsets::default(),
             paths: Paths::default(),
@@ -412,6 +434,7 @@ impl Bursts {
             paths,
             call_paths,
             prefetching,
+            stand_ins,
             ..
         } = self;
         references.clear();
@@ -493,12 +516,12 @@ impl Bursts {
                 let by = *known.accessor.get_or_insert_with(|| surroundings.accessor(known.reference.pc));
                 (places.callers_of(by, call_paths), weight)
             });
-            let mut new_lines = 0;
+            let mut misses = LevelMisses::default();
             let mut uses_line = |address| {
-                if let Some(is_covered) = prefetching.access(address) {
-                    tally.lines.add(is_covered);
-                    new_lines += 1;
-                }
+                let is_covered = prefetching.access(address);
+                is_covered.into_iter().for_each(|is_covered| tally.lines.add(is_covered));
+                let likely = stand_ins.access(address);
+                misses.iter_mut().zip(likely).for_each(|(sum, likely)| *sum += likely);
             };
             uses_line(address);
             let reference =
@@ -520,7 +543,8 @@ impl Bursts {
             }
             tally.elements += elements;
             if let Some((path, weight)) = looked_at {
-                let misses = f64::from(new_lines) * (1 + all) as f64 / (1 + further) as f64;
+                let part = (1 + all) as f64 / (1 + further) as f64;
+                let misses = misses.map(|misses| misses * part);
                 seen_paths.push(SeenPath::new(whose.cell, path, elements as f64, misses) * weight);
             }
         });
@@ -688,7 +712,6 @@ fn further_steps(address: u64, elements: u64, size_bytes: u16) -> u64 {
 mod tests {
     use memlens_events::burst::{Source, Use, block_word};
     use memlens_locality::Geometry;
-    use memlens_profile::CacheInfo;
 
     use super::*;
     use crate::address_space::AddressSpace;

@@ -3,13 +3,13 @@
 //! The first access of a cell in a burst is always one of them, so that rare ones have callers, too; it stands for itself, the others for as many
 //! as are passed over. How much a burst stands for is known later: until then what was seen waits with it.
 //!
-//! An access to a line that was not used lately (`prefetching.rs`) is taken for one that misses.
+//! An access to a line, or page, that bursts did not use lately is taken for one that misses ([`memlens_locality::StandIns`]).
 
 use std::ops::{AddAssign, Mul};
 
 use rustc_hash::FxHashMap;
 
-use memlens_profile::PathId;
+use memlens_profile::{LevelMisses, PathId};
 
 /// One access in 2 to this is looked at.
 const SELDOM_BITS: u32 = 5;
@@ -28,12 +28,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Of a hit, where something of the same cell misses: what misses decides, and where nothing does, all count alike.
-    const OF_A_HIT: f64 = 1.0 / 1024.0;
-
-    /// So many accesses, of which so many seem to miss.
-    pub fn new(cell: u32, path: Option<PathId>, accesses: f64, misses: f64) -> Self {
-        let misses = misses.max(accesses * Self::OF_A_HIT).min(accesses);
+    /// So many accesses, of which so many seem to miss in each level.
+    pub fn new(cell: u32, path: Option<PathId>, accesses: f64, misses: LevelMisses) -> Self {
         Self { cell, path, amount: Amount { accesses, misses } }
     }
 }
@@ -51,14 +47,14 @@ impl Mul<f64> for Seen {
 pub struct Amount {
     /// Accesses.
     pub accesses: f64,
-    /// Those that miss; of others a little.
-    pub misses: f64,
+    /// Those that miss in each level; of others a little.
+    pub misses: LevelMisses,
 }
 
 impl AddAssign for Amount {
     fn add_assign(&mut self, more: Self) {
         self.accesses += more.accesses;
-        self.misses += more.misses;
+        self.misses.iter_mut().zip(more.misses).for_each(|(sum, misses)| *sum += misses);
     }
 }
 
@@ -66,7 +62,7 @@ impl Mul<f64> for Amount {
     type Output = Self;
 
     fn mul(self, factor: f64) -> Self {
-        Self { accesses: self.accesses * factor, misses: self.misses * factor }
+        Self { accesses: self.accesses * factor, misses: self.misses.map(|misses| misses * factor) }
     }
 }
 
@@ -128,26 +124,20 @@ mod tests {
         const ACCESSES: u32 = 100_000;
         for at in 0..ACCESSES {
             if let Some(accesses) = paths.looks_at(at == 0) {
-                seen.push(Seen::new(4, Some(PathId::ROOT), 1.0, 0.0) * accesses);
+                seen.push(Seen::new(4, Some(PathId::ROOT), 1.0, [0.0; 5]) * accesses);
             }
         }
         assert!(seen.len() < 5000, "{}", seen.len());
         // Each access of the burst stands for ten; then one that is rarer, and misses.
         paths.add(&seen, 10.0);
-        paths.add(&[Seen::new(4, None, 1.0, 1.0)], 1000.0);
+        paths.add(&[Seen::new(4, None, 1.0, [1.0; 5])], 1000.0);
         let mut found: Vec<_> = paths.iter().collect();
         found.sort_by_key(|&(cell, path, _)| (cell, path));
         let [(4, None, rare), (4, Some(PathId::ROOT), often)] = found[..] else { panic!("{found:?}") };
-        assert_eq!(rare, Amount { accesses: 1000.0, misses: 1000.0 });
+        assert_eq!(rare, Amount { accesses: 1000.0, misses: [1000.0; 5] });
         let all = f64::from(10 * ACCESSES);
         assert!((often.accesses / all - 1.0).abs() < 0.1, "{often:?}");
-        assert!((often.misses / often.accesses - 1.0 / 1024.0).abs() < 1e-9);
+        assert_eq!(often.misses, [0.0; 5]);
         assert_eq!(paths.note(), None);
-        // A copy of a thousand elements is as many, whoever asks for it.
-        let mut copies = Paths::default();
-        copies.add(&[Seen::new(5, Some(PathId::ROOT), 1000.0, 63.0), Seen::new(5, None, 1.0, 1.0)], 1.0);
-        let mut found: Vec<f64> = copies.iter().map(|(.., amount)| amount.misses).collect();
-        found.sort_by(f64::total_cmp);
-        assert_eq!(found, [1.0, 63.0]);
     }
 }

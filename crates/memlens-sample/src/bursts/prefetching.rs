@@ -6,6 +6,9 @@
 use memlens_locality::Lately;
 use memlens_sim::Prefetcher;
 
+/// As many lines as a first level of 32 KiB has.
+const LATELY: usize = 512;
+
 /// The lines that a core used lately, and its prefetcher, during a burst.
 #[derive(Debug)]
 pub struct Prefetching {
@@ -38,7 +41,7 @@ impl Prefetching {
     /// Of a machine with so many streams, 0 if it has no prefetcher, and lines of so many bytes, a power of two.
     pub fn new(streams: u32, line_bytes: u32) -> Self {
         Self {
-            lately: Lately::new(line_bytes),
+            lately: Lately::new(LATELY, line_bytes),
             prefetcher: (streams > 0).then(|| Prefetcher::new(streams, line_bytes)),
         }
     }
