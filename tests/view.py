@@ -316,7 +316,7 @@ def rows_lead_on_and_back(profiles):
             view.press(key, "end")
             view.see(word)
         view.press("c")
-        view.see("no call paths")
+        view.see("reached by", "1 call path")
         view.press("esc")
         view.see("with ‘ records ’")
 
@@ -445,7 +445,7 @@ def without_a_terminal_it_says_so(profiles):
     with View(profiles.memlens, profiles.of("exact"), environment={"TERM": "dumb"}.items()) as view:
         view.see("view needs a terminal, and TERM names none")
         expect(view.process.wait(5) == 64, "another exit code")
-    for words, message in ((["--by", "caller"], "--by caller: the profile has no call paths"), (["--by", "field2"], "field2")):
+    for words, message in ((["--by", "process"], "--by process: the profile has nothing of that kind"), (["--by", "field2"], "field2")):
         with View(profiles.memlens, profiles.of("exact"), *words) as view:
             view.see(message)
             expect(view.process.wait(5) == 64, f"{words}: another exit code")

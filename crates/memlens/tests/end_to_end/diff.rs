@@ -155,7 +155,6 @@ fn what_has_no_difference_is_one_message() {
         (&["--of", "name"][..], 64, "is no amount"),
         (&["--of", "stall_cycles"], 64, "has no stall_cycles"),
         (&["--of", "lods"], 64, "loads"),
-        (&["--by", "caller"], 64, "no call paths"),
         (&["--format", "json", "--top", "3"], 64, "--top does not go with"),
     ] {
         let output = held(&profile, &profile, words);
