@@ -9,7 +9,7 @@ use memlens_locality::{StandInSizes, StandIns};
 use memlens_objects::frame_key;
 use memlens_profile::{
     CallPaths, Cell, CodeIx, CodeLocation, FrameIx, FramesOfCalls, LevelMisses, MAX_PATH_FRAMES, ObjectIx,
-    PathId, PathIx, PathRows, PathUse, Profile,
+    PathId, PathIx, PathRows, PathUse, Profile, drop_lighter_half,
 };
 use memlens_sim::{MachineDescription, TlbDescription};
 use rustc_hash::FxHashMap;
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use crate::shadow_stack::{Frame, ShadowStack};
 use crate::snapshot::Builder;
 
-/// Triples of an operand, an owner and a path at most, some 40 bytes each. What there is no room for has no path.
+/// Triples of an operand, an owner and a path at most, some 80 bytes each: the lighter half makes room for others.
 const MOST_TRIPLES: usize = 1 << 16;
 
 /// Lines of the last level that are remembered: 2 MB.
@@ -48,7 +48,8 @@ impl AddAssign for Amount {
 
 /// The heaviest paths of these.
 fn uses(sums: PathSums, most: usize) -> Vec<PathUse> {
-    let uses = sums.into_iter().map(|(path, Amount { accesses, misses })| PathUse { path, accesses, misses });
+    let uses =
+        sums.into_iter().map(|(path, Amount { accesses, misses })| PathUse::new(path, accesses, misses));
     PathUse::heaviest(uses.collect(), most)
 }
 
@@ -70,8 +71,8 @@ pub struct Paths {
     elements: u64,
     due: u64,
     random: u64,
-    /// Accesses that were looked at, and for which there was no room.
-    without_room: u64,
+    /// Triples that made room for others.
+    dropped: u64,
 }
 
 impl Paths {
@@ -101,7 +102,7 @@ impl Paths {
             elements: 0,
             due: ELEMENTS / 2,
             random: 0,
-            without_room: 0,
+            dropped: 0,
         }
     }
 
@@ -165,10 +166,10 @@ impl Paths {
     }
 
     fn add(&mut self, (operand, owner, path): Triple, more: Amount) {
-        let has_room =
-            self.triples.len() < MOST_TRIPLES || self.triples.contains_key(&(operand, owner, path));
-        self.without_room += u64::from(!has_room);
-        *self.triples.entry((operand, owner, if has_room { path } else { None })).or_default() += more;
+        if self.triples.len() >= MOST_TRIPLES && !self.triples.contains_key(&(operand, owner, path)) {
+            self.dropped += drop_lighter_half(&mut self.triples, |amount| amount.accesses);
+        }
+        *self.triples.entry((operand, owner, path)).or_default() += more;
     }
 
     /// A block ended with a call that returns to `return_key`, or with a return; the return address is at `slot`.
@@ -191,10 +192,10 @@ impl Paths {
     /// What was cut, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.tree.notes();
-        if self.without_room > 0 {
+        if self.dropped > 0 {
             notes.push(format!(
-                "{} accesses whose callers were looked at have no call path: there were more than {MOST_TRIPLES} of instructions, objects and paths.",
-                self.without_room
+                "Of call paths to objects {} that little came through are not known: there are {MOST_TRIPLES} of instructions, objects and paths at most.",
+                self.dropped
             ));
         }
         notes
@@ -217,7 +218,7 @@ fn first_kept(frames: &[Frame]) -> usize {
 /// Paths of an operand and an object at most …
 const MOST_PATHS: usize = 32;
 /// … and of those that are told of an operand whatever it accesses.
-const MOST_PATHS_OF_OTHERS: usize = 4;
+const MOST_PATHS_OF_OTHERS: usize = 2;
 
 /// What paths say of a profile's cells.
 #[derive(Default)]

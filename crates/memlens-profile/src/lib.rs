@@ -33,7 +33,7 @@ pub use machine_info::{CacheInfo, CoreInfo, Latencies, Level, MachineInfo, TlbIn
 pub use merge::{MERGED_FROM, MergeError, Merger, NO_STALLS};
 pub use packed_counts::PackedCounts;
 pub use path_rows::{FramesOfCalls, PathRows};
-pub use path_uses::{LevelMisses, PathUse, PathUses};
+pub use path_uses::{LevelMisses, PathUse, PathUses, drop_lighter_half};
 pub use pattern_index::PatternIndex;
 pub use prediction::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction};
 pub use profile::{

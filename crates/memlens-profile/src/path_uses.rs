@@ -5,41 +5,55 @@
 //! hit for one caller, and miss for another. Stalls are divided as what is waited for beyond the second level is: what that serves other work mostly hides.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hash};
 
 use memlens_types::Counts;
 
 use crate::{Cell, CodeIx, MachineInfo, ObjectIx, PackedCounts, PathCell, PathIx, Profile};
 
-/// What was seen of one call path: amounts that are compared with those of the other paths.
+/// What was seen of one call path: amounts that are compared with those of the other paths. There are hundreds of thousands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathUse {
     /// The path; `None`: it is not known.
     pub path: Option<PathIx>,
-    /// For how many accesses it stands.
-    pub accesses: f64,
-    /// For how many misses of each level.
-    pub misses: LevelMisses,
+    accesses: f32,
+    misses: [f32; 5],
 }
 
 /// Misses of the three levels of caches and the two of TLBs.
 pub type LevelMisses = [f64; 5];
 
 impl PathUse {
+    /// It stands for so many accesses, and so many misses of each level.
+    pub fn new(path: Option<PathIx>, accesses: f64, misses: LevelMisses) -> Self {
+        Self { path, accesses: accesses as f32, misses: misses.map(|misses| misses as f32) }
+    }
+
+    fn accesses(&self) -> f64 {
+        self.accesses.into()
+    }
+
+    fn misses(&self, level: usize) -> f64 {
+        self.misses[level].into()
+    }
+
     /// At most so many, those that stand for most first; what the others stand for has no path: an interpreter's functions are reached in thousands
     /// of ways, and each of its objects would have a row for each.
     pub fn heaviest(mut uses: Vec<Self>, most: usize) -> Vec<Self> {
         let sum = |of: fn(&Self) -> f64| uses.iter().map(of).sum::<f64>().max(f64::MIN_POSITIVE);
-        let (accesses, misses) = (sum(|path| path.accesses), sum(|path| path.misses[0]));
-        let (far, walks) = (sum(|path| path.misses[2]), sum(|path| path.misses[4]));
+        let (accesses, misses) = (sum(Self::accesses), sum(|path| path.misses(0)));
+        let (far, walks) = (sum(|path| path.misses(2)), sum(|path| path.misses(4)));
         let weight = |path: &Self| {
-            let [l1, _, llc, _, stlb] = path.misses;
-            path.accesses / accesses + l1 / misses + llc / far + stlb / walks
+            path.accesses() / accesses
+                + path.misses(0) / misses
+                + path.misses(2) / far
+                + path.misses(4) / walks
         };
         uses.sort_by(|one, other| weight(other).total_cmp(&weight(one)));
         if uses.len() <= most {
             return uses;
         }
-        let mut rest = Self { path: None, accesses: 0.0, misses: LevelMisses::default() };
+        let mut rest = Self { path: None, accesses: 0.0, misses: [0.0; 5] };
         for path in uses.drain(most..) {
             rest.accesses += path.accesses;
             rest.misses.iter_mut().zip(path.misses).for_each(|(rest, misses)| *rest += misses);
@@ -51,6 +65,28 @@ impl PathUse {
 
 /// What was seen of the paths to each object, by operand.
 pub type PathUses = HashMap<(CodeIx, ObjectIx), Vec<PathUse>>;
+
+/// Makes room in a table of what was seen of paths: the lighter half of it goes. Returns how many that are. Linear.
+pub fn drop_lighter_half<K: Eq + Hash, V, S: BuildHasher>(
+    all: &mut HashMap<K, V, S>,
+    weight: impl Fn(&V) -> f64,
+) -> u64 {
+    let mut weights: Vec<f64> = all.values().map(&weight).collect();
+    let before = weights.len();
+    if before == 0 {
+        return 0;
+    }
+    let (_, &mut middle, heavier) = weights.select_nth_unstable_by(before / 2, f64::total_cmp);
+    // Of those that weigh as much as the middle one some stay.
+    let mut room = heavier.iter().filter(|&&weight| weight == middle).count();
+    all.retain(|_, value| {
+        let weight = weight(value);
+        let is_kept = weight > middle || weight == middle && room > 0;
+        room -= usize::from(is_kept && weight == middle);
+        is_kept
+    });
+    (before - all.len()) as u64
+}
 
 /// Of what has all accesses, or misses, there are so many paths at most: less has fewer, and a trifle the one that stands for most.
 const PATHS_OF_ALL: f64 = 30_000.0;
@@ -69,7 +105,7 @@ impl Profile {
             let part = counts.accesses() as f64 / all.0 as f64;
             let part = part.max(counts.l1_misses() as f64 / all.1 as f64);
             let most = 1 + (part * PATHS_OF_ALL) as usize;
-            let unknown = [PathUse { path: None, accesses: 1.0, misses: [1.0; 5] }];
+            let unknown = [PathUse::new(None, 1.0, [1.0; 5])];
             let uses = uses_of(cell).filter(|uses| has_any(uses));
             let uses = uses.map_or(&unknown[..], |uses| &uses[..uses.len().min(most)]);
             for (path, piece) in divided(&self.machine, &counts, uses) {
@@ -87,15 +123,15 @@ impl Profile {
 
 fn has_any(uses: &[PathUse]) -> bool {
     let has = |of: &dyn Fn(&PathUse) -> f64| uses.iter().any(|path| of(path) > 0.0);
-    has(&|path| path.accesses) && (0..5).all(|level| has(&|path| path.misses[level]))
+    has(&PathUse::accesses) && (0..5).all(|level| has(&|path| path.misses(level)))
 }
 
 /// The pieces of some counts: together all of them.
 fn divided(machine: &MachineInfo, counts: &Counts, uses: &[PathUse]) -> Vec<(Option<PathIx>, Counts)> {
     let by_accesses = pieces(counts, shares_of_accesses(counts, uses));
     let by_level = [0, 1, 2, 3, 4].map(|level| {
-        let sum: f64 = uses.iter().map(|path| path.misses[level]).sum();
-        pieces(counts, uses.iter().map(|path| path.misses[level] / sum).collect())
+        let sum: f64 = uses.iter().map(|path| path.misses(level)).sum();
+        pieces(counts, uses.iter().map(|path| path.misses(level) / sum).collect())
     });
     let mut all: Vec<Counts> = by_accesses;
     for (at, piece) in all.iter_mut().enumerate() {
@@ -170,15 +206,15 @@ fn pieces(counts: &Counts, shares: Vec<f64>) -> Vec<Counts> {
 /// The part of the accesses that each path has. Where more accesses miss than seemed to, those seen are too few of the ones that do: misses are divided by
 /// what seemed to miss, and the rest by the rest, so that no path misses more often than it accesses.
 fn shares_of_accesses(counts: &Counts, uses: &[PathUse]) -> Vec<f64> {
-    let accesses: f64 = uses.iter().map(|path| path.accesses).sum();
-    let misses: f64 = uses.iter().map(|path| path.misses[0]).sum();
+    let accesses: f64 = uses.iter().map(PathUse::accesses).sum();
+    let misses: f64 = uses.iter().map(|path| path.misses(0)).sum();
     let missing = (counts.l1_misses() as f64 / counts.accesses().max(1) as f64).min(1.0);
     // Of those that seemed to miss so many are thought to.
     let part = (missing * accesses / misses).min(1.0);
     let hits = accesses - part * misses;
     let share = |path: &PathUse| {
-        let [l1, ..] = path.misses;
-        let of_hits = if hits > 0.0 { (path.accesses - part * l1) / hits } else { 0.0 };
+        let l1 = path.misses(0);
+        let of_hits = if hits > 0.0 { (path.accesses() - part * l1) / hits } else { 0.0 };
         let of_misses = if hits > 0.0 { missing } else { 1.0 };
         of_misses * l1 / misses + (1.0 - of_misses) * of_hits
     };
@@ -193,7 +229,7 @@ mod tests {
     const CODE: CodeIx = CodeIx(0);
 
     fn seen(path: u32, accesses: f64, misses: f64) -> PathUse {
-        PathUse { path: Some(PathIx(path)), accesses, misses: [misses; 5] }
+        PathUse::new(Some(PathIx(path)), accesses, [misses; 5])
     }
 
     fn divided_profile(counts: Counts, uses: Vec<PathUse>) -> Vec<(Option<u32>, Counts)> {
@@ -247,8 +283,8 @@ mod tests {
     #[test]
     fn each_level_has_its_own_misses() {
         // Both miss in the first level; what one uses the second level holds.
-        let near = PathUse { misses: [100.0, 1.0, 0.1, 100.0, 0.1], ..seen(0, 100.0, 0.0) };
-        let far = PathUse { misses: [100.0, 99.0, 99.9, 100.0, 99.9], ..seen(1, 100.0, 0.0) };
+        let near = PathUse::new(Some(PathIx(0)), 100.0, [100.0, 1.0, 0.1, 100.0, 0.1]);
+        let far = PathUse::new(Some(PathIx(1)), 100.0, [100.0, 99.0, 99.9, 100.0, 99.9]);
         let counts = Counts {
             loads: 1000,
             l1_load_misses: 1000,
@@ -275,12 +311,23 @@ mod tests {
     }
 
     #[test]
+    fn the_lighter_half_makes_room() {
+        let mut all: HashMap<u32, f64> = (0..1000).map(|at| (at, f64::from(at))).collect();
+        assert_eq!(drop_lighter_half(&mut all, |weight| *weight), 501);
+        assert!(all.values().all(|&weight| weight > 500.0));
+        // All alike.
+        let mut all: HashMap<u32, f64> = (0..1000).map(|at| (at, 1.0)).collect();
+        assert_eq!((drop_lighter_half(&mut all, |weight| *weight), all.len()), (501, 499));
+        assert_eq!(drop_lighter_half(&mut HashMap::<u32, f64>::new(), |weight| *weight), 0);
+    }
+
+    #[test]
     fn of_very_many_paths_the_heaviest_stay() {
         let uses: Vec<PathUse> = (0..100).rev().map(|path| seen(path, f64::from(path), 1.0)).collect();
         let kept = PathUse::heaviest(uses.clone(), 3);
         assert_eq!(kept[..3], [seen(99, 99.0, 1.0), seen(98, 98.0, 1.0), seen(97, 97.0, 1.0)]);
         let rest: f64 = (0..97).map(f64::from).sum();
-        assert_eq!(kept[3..], [PathUse { path: None, accesses: rest, misses: [97.0; 5] }]);
+        assert_eq!(kept[3..], [PathUse::new(None, rest, [97.0; 5])]);
         assert_eq!(PathUse::heaviest(uses.clone(), 100), uses);
     }
 

@@ -652,7 +652,7 @@ fn counted_through_calls() -> Profile {
         CallPath { parent: Some(PathIx(0)), frame: FrameIx(1) },
         CallPath { parent: Some(PathIx(0)), frame: FrameIx(2) },
     ];
-    let path = |path, part| PathUse { path: Some(PathIx(path)), accesses: part, misses: [part; 5] };
+    let path = |path, part| PathUse::new(Some(PathIx(path)), part, [part; 5]);
     let of_each = || vec![path(1, 0.75), path(2, 0.25)];
     let uses = profile.cells.iter().map(|cell| ((cell.code, cell.object), of_each()));
     let uses: HashMap<_, _> = uses.collect();

@@ -676,7 +676,7 @@ impl Rows {
         }
         let mut uses = PathUses::new();
         for ((row, object, path), Amount { accesses, misses }) in sums {
-            uses.entry((CodeIx(row), object)).or_default().push(PathUse { path, accesses, misses });
+            uses.entry((CodeIx(row), object)).or_default().push(PathUse::new(path, accesses, misses));
         }
         uses.values_mut().for_each(|uses| *uses = PathUse::heaviest(std::mem::take(uses), MOST_PATHS));
         uses

@@ -82,7 +82,7 @@ fn profile() -> Profile {
     profile.run.command = vec!["./app".into()];
     profile.run.mode = "exact".into();
     profile.sum_cells();
-    let path = |path, accesses, misses| PathUse { path: Some(PathIx(path)), accesses, misses: [misses; 5] };
+    let path = |path, accesses, misses| PathUse::new(Some(PathIx(path)), accesses, [misses; 5]);
     let of_array = vec![path(2, 0.5, 0.1), path(3, 0.5, 0.9)];
     profile.divide_among_paths(|cell| (cell.object == ObjectIx(0)).then_some(&of_array));
     profile.validate().expect("sound");

@@ -9,12 +9,12 @@ use std::ops::{AddAssign, Mul};
 
 use rustc_hash::FxHashMap;
 
-use memlens_profile::{LevelMisses, PathId};
+use memlens_profile::{LevelMisses, PathId, drop_lighter_half};
 
 /// One access in 2 to this is looked at.
 const SELDOM_BITS: u32 = 5;
-/// Pairs of a cell and a path at most, 40 bytes each, beside one for each cell: what there is no room for has no path.
-const MOST_PAIRS: usize = 1 << 20;
+/// Pairs of a cell and a path at most, 80 bytes each: the lighter half makes room for others.
+const MOST_PAIRS: usize = 1 << 18;
 
 /// Accesses of a cell that came through some calls, in a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,8 +71,8 @@ impl Mul<f64> for Amount {
 pub struct Paths {
     pairs: FxHashMap<(u32, Option<PathId>), Amount>,
     random: u64,
-    /// Accesses that were looked at, and for which there was no room.
-    without_room: u64,
+    /// Pairs that made room for others.
+    dropped: u64,
 }
 
 impl Paths {
@@ -91,18 +91,19 @@ impl Paths {
     /// A burst's, of whose accesses each stands for so many.
     pub fn add(&mut self, seen: &[Seen], an_access: f64) {
         for &Seen { cell, path, amount } in seen {
-            let has_room = self.pairs.len() < MOST_PAIRS || self.pairs.contains_key(&(cell, path));
-            self.without_room += u64::from(!has_room);
-            *self.pairs.entry((cell, if has_room { path } else { None })).or_default() += amount * an_access;
+            if self.pairs.len() >= MOST_PAIRS && !self.pairs.contains_key(&(cell, path)) {
+                self.dropped += drop_lighter_half(&mut self.pairs, |amount| amount.accesses);
+            }
+            *self.pairs.entry((cell, path)).or_default() += amount * an_access;
         }
     }
 
     /// What was cut, in a sentence; None: nothing.
     pub fn note(&self) -> Option<String> {
-        (self.without_room > 0).then(|| {
+        (self.dropped > 0).then(|| {
             format!(
-                "{} accesses whose callers were looked at have no call path: there were more than {MOST_PAIRS} of instructions, objects and paths.",
-                self.without_room
+                "Of call paths to objects {} that little came through are not known: there are {MOST_PAIRS} of instructions, objects and paths at most.",
+                self.dropped
             )
         })
     }
