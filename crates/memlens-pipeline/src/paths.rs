@@ -217,7 +217,7 @@ fn first_kept(frames: &[Frame]) -> usize {
 
 /// Paths of an operand and an object at most …
 const MOST_PATHS: usize = 32;
-/// … and of those that are told of an operand whatever it accesses.
+/// … and of what an operand accesses that no window met.
 const MOST_PATHS_OF_OTHERS: usize = 2;
 
 /// What paths say of a profile's cells.
@@ -268,8 +268,12 @@ impl Builder<'_> {
                         found.of_objects.insert((code, object), uses(of_object, MOST_PATHS));
                     }
                 }
-                let others = if of_others.is_empty() { of_all } else { of_others };
-                found.of_others.insert(code, uses(others, MOST_PATHS_OF_OTHERS));
+                // Locals are among what is not told apart.
+                let others = match of_others.is_empty() {
+                    true => uses(of_all, MOST_PATHS_OF_OTHERS),
+                    false => uses(of_others, MOST_PATHS),
+                };
+                found.of_others.insert(code, others);
             }
         }
         found

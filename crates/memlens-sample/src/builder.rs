@@ -8,8 +8,8 @@ use memlens_locality::{CostSpread, Summary};
 use memlens_patterns::Sources;
 use memlens_profile::{
     Cell, CodeIx, CodeLocation, Frame, FrameIx, FramesOfCalls, Module as ModuleRow, ModuleIx, Object,
-    ObjectIx, PackedCounts, PathCell, PathIx, PathRows, PathUse, PathUses, Profile, SampleUnit, SamplingInfo,
-    SourceLine, Stack, StackIx, Texts, Thread, ThreadIx,
+    ObjectIx, PackedCounts, PathCell, PathId, PathIx, PathRows, PathUse, PathUses, Profile, SampleUnit,
+    SamplingInfo, SourceLine, Stack, StackIx, Texts, Thread, ThreadIx,
 };
 use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
@@ -28,7 +28,6 @@ use crate::site_naming::code_of;
 use crate::spot::Spot;
 use crate::static_attribution::CodeSamples;
 use crate::unseen::{Missing, Unseen, pieces};
-use memlens_profile::PathId;
 
 /// Rows that grow as tallies come; a profile can be taken at any time.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use memlens_code::{SampleSkid, Waits};
 use memlens_events::agent::{Allocation, BurstHead};
 use memlens_events::burst::block_of;
 use memlens_objects::{SiteId, frame_key};
-use memlens_profile::ObjectBacking;
+use memlens_profile::{CallPaths, ObjectBacking, PathId};
 use memlens_symbols::GeneratedNames;
 use memlens_types::Sampled;
 use rustc_hash::FxHashMap;
@@ -26,7 +26,6 @@ use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
 use crate::spot::{Found, HeapMemory, STACK_BYTES, SampleView, Spot};
 use crate::unwinder::{RED_ZONE, StackFrame, UnwindCache, frame_around};
 use crate::waiting_stack::{ThreadStack, WaitingStacks};
-use memlens_profile::{CallPaths, PathId};
 
 /// The kernel keeps as much of names (proc(5), `/proc/PID/comm`).
 const COMM_CHARACTERS: usize = 15;

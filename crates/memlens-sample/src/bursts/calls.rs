@@ -24,11 +24,11 @@
 
 use std::ops::Range;
 
+use memlens_profile::{CallPaths, MAX_PATH_FRAMES, PathId};
 use rustc_hash::FxHashMap;
 
 use crate::address_space::Code;
 use crate::unwinder::RED_ZONE;
-use memlens_profile::{CallPaths, MAX_PATH_FRAMES, PathId};
 
 /// How far below the stack pointer of its tick a burst's frames are looked for, in bytes.
 const BELOW_STACK_POINTER: u64 = 1 << 20;

@@ -38,7 +38,7 @@ use memlens_locality::{
     StandInSizes, StandIns, Summary, Timing, Unseen,
 };
 use memlens_overlap::{Place, Windows};
-use memlens_profile::{CacheInfo, LevelMisses, MachineInfo, TlbInfo};
+use memlens_profile::{CacheInfo, CallPaths, LevelMisses, MachineInfo, PathId, TlbInfo};
 use memlens_types::Counts;
 use rustc_hash::FxHashMap;
 
@@ -61,7 +61,6 @@ use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Speed, Weights};
 use crate::address_space::Code;
 use crate::recording::TallyKey;
-use memlens_profile::{CallPaths, PathId};
 
 /// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
 const MOST_STEPS: u64 = 1 << 20;

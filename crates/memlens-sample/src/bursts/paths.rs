@@ -7,9 +7,8 @@
 
 use std::ops::{AddAssign, Mul};
 
-use rustc_hash::FxHashMap;
-
 use memlens_profile::{LevelMisses, PathId, drop_lighter_half};
+use rustc_hash::FxHashMap;
 
 /// One access in 2 to this is looked at.
 const SELDOM_BITS: u32 = 5;

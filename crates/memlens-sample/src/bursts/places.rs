@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use memlens_locality::Extent;
 use memlens_objects::SiteId;
+use memlens_profile::{CallPaths, PathId};
 use memlens_symbols::DataPlace;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
@@ -17,7 +18,6 @@ use crate::naming::below_thread_pointer;
 use crate::on_behalf::is_on_behalf;
 use crate::spot::{HeapMemory, Spot};
 use crate::unwinder::{StackFrame, frame_around};
-use memlens_profile::{CallPaths, PathId};
 
 /// Alignment of heap blocks: what lies in between is one block's.
 const GRANULE: u64 = 16;
