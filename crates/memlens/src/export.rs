@@ -81,7 +81,7 @@ pub struct CallgrindArgs {
 Examples:
   memlens export flamegraph ls.memlens --out ls.svg                      where what is waited for was allocated
   memlens export flamegraph ls.memlens --tree code --out ls.svg          through which calls it is waited for
-  memlens export folded ls.memlens --value llc_misses | flamegraph.pl    last-level misses, by another tool",
+  memlens export folded ls.memlens --value llc_misses --out ls.folded    last-level misses, for another tool",
     after_long_help = list("--value", stack_columns())
 )]
 pub struct StacksArgs {
