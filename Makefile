@@ -62,7 +62,7 @@ demo: build examples
 	@echo; echo '== The same with three times the rows at nearly native speed, estimated from bursts =='
 	$(MEMLENS) run --mode burst --force --out $(EXAMPLES)/sqlite-bursts.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 300000
 	@$(MEMLENS) report $(EXAMPLES)/sqlite.memlens --html $(EXAMPLES)/sqlite.html --force
-	@echo; echo 'Look closer: $(MEMLENS) report $(EXAMPLES)/bfs.memlens --by line'
+	@echo; echo 'Look around: $(MEMLENS) view $(EXAMPLES)/sqlite.memlens'
 	@echo 'In a browser: $(EXAMPLES)/sqlite.html'
 
 # Sampled shares are held to wide bounds here, because the machine may be busy with other things, which moves the costs
