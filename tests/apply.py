@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from checks import Failure, Skipped, expect
+
 ROOT = Path(__file__).resolve().parent.parent
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 RESERVED = Path("/proc/sys/vm/nr_hugepages")
@@ -25,19 +27,6 @@ UNAVAILABLE = 69
 BUSY = 75
 # Arrays of every_way.c, by the variable that they go to, and what else may name them.
 EVERY_WAY = {"from_malloc", "from_wrapper", "from_calloc", "from_aligned", "from_posix", "from_realloc", "in_bss"}
-
-
-class Failure(Exception):
-    pass
-
-
-class Skipped(Exception):
-    pass
-
-
-def expect(condition, message):
-    if not condition:
-        raise Failure(message)
 
 
 class Runner:

@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from checks import Failure, Skipped
+
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "examples/kernels"
 PROGRAMS = ROOT / "tests/bus"
@@ -44,14 +46,6 @@ VERIFIED = [
 ]
 # Exit code where the kernel does not let one look.
 NO_PERMISSION = 77
-
-
-class Failure(Exception):
-    pass
-
-
-class Skipped(Exception):
-    pass
 
 
 class Runner:

@@ -15,16 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from checks import expect, run_each
+
 ROOT = Path(__file__).resolve().parent.parent
-
-
-class Failure(Exception):
-    pass
-
-
-def expect(condition, message):
-    if not condition:
-        raise Failure(message)
 
 
 class Page:
@@ -194,20 +187,13 @@ def main():
     parser.add_argument("--memlens", type=Path, default=ROOT / "target/release/memlens")
     arguments = parser.parse_args()
     memlens = arguments.memlens.resolve()
-    passed, failed = 0, 0
     with tempfile.TemporaryDirectory() as folder:
         pages = {}
-        for mode, check in CHECKS:
-            try:
-                page = pages.get(mode) or pages.setdefault(mode, Page(memlens, Path(folder), mode))
-                check(page)
-                passed += 1
-                print(f"ok      {check.__name__}")
-            except (Failure, subprocess.CalledProcessError) as error:
-                failed += 1
-                print(f"FAILED  {check.__name__}: {error}")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+
+        def page(mode):
+            return pages.get(mode) or pages.setdefault(mode, Page(memlens, Path(folder), mode))
+
+        return run_each((check.__name__, lambda check=check, mode=mode: check(page(mode))) for mode, check in CHECKS)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from checks import Failure
 from side_by_side import side_by_side
 
 HERE = Path(__file__).resolve().parent
@@ -111,10 +112,6 @@ class Program:
         wanted = {-signal, 128 + signal} if signal else {int(self.directives.get("exit", 0))}
         if run.returncode not in wanted:
             raise Failure(f"ended with {run.returncode}, not {min(wanted)}; stderr: {run.stderr[-500:]}")
-
-
-class Failure(Exception):
-    pass
 
 
 def in_interval(text, value):

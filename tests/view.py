@@ -26,7 +26,10 @@ import tempfile
 import termios
 import time
 import unicodedata
+from functools import partial
 from pathlib import Path
+
+from checks import Failure, expect, run_each
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = {
@@ -36,18 +39,8 @@ KEYS = {
 }
 # A sequence that steers the terminal, or one character.
 PIECE = re.compile(r"\x1b\[([?>]?)([0-9;]*)([@-~])|\x1b[@-Z\\-_=>]|\x1b\][^\x07]*\x07|(.)", re.DOTALL)
-
-
+# The begin of one at the end of what was read.
 CUT = re.compile(r"\x1b(\[[?>]?[0-9;]*)?\Z")
-
-
-class Failure(Exception):
-    pass
-
-
-def expect(condition, message):
-    if not condition:
-        raise Failure(message)
 
 
 class Screen:
@@ -492,19 +485,9 @@ def main():
         profile, keys, *size = [*arguments.look, ""] if len(arguments.look) == 1 else arguments.look
         look(memlens, profile, keys, *map(int, size or [120, 32]))
         return 0
-    passed, failed = 0, 0
     with tempfile.TemporaryDirectory() as folder:
         profiles = Profiles(memlens, Path(folder))
-        for check in CHECKS:
-            try:
-                check(profiles)
-                passed += 1
-                print(f"ok      {check.__name__}")
-            except (Failure, subprocess.SubprocessError) as error:
-                failed += 1
-                print(f"FAILED  {check.__name__}: {error}")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+        return run_each((check.__name__, partial(check, profiles)) for check in CHECKS)
 
 
 if __name__ == "__main__":
