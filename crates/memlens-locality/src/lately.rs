@@ -44,7 +44,7 @@ impl Lately {
     }
 }
 
-/// Of how much stand-ins have room. Units: blocks; 0: there is no such level.
+/// Of how much stand-ins have room, up to a quarter of a million in each level. Units: blocks; 0: there is no such level.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StandInSizes {
     /// Bytes of a line, a power of two.
@@ -63,6 +63,9 @@ pub struct StandInSizes {
     pub stlb: u64,
 }
 
+/// Blocks of a level that are remembered: 2 MB.
+const MOST_BLOCKS: u64 = 1 << 18;
+
 /// Levels of [`StandIns`]: three caches, two TLBs.
 pub const STAND_INS: usize = 5;
 
@@ -80,7 +83,9 @@ const OF_A_HIT: f64 = 1.0 / 1024.0;
 impl StandIns {
     /// Nothing was used yet.
     pub fn new(sizes: &StandInSizes) -> Self {
-        let of = |blocks: u64, bytes: u32| (blocks > 0).then(|| Lately::new(blocks as usize, bytes));
+        let of = |blocks: u64, bytes: u32| {
+            (blocks > 0).then(|| Lately::new(blocks.min(MOST_BLOCKS) as usize, bytes))
+        };
         Self {
             caches: [sizes.l1, sizes.l2, sizes.llc].map(|lines| of(lines, sizes.line_bytes)),
             tlbs: [sizes.dtlb, sizes.stlb].map(|pages| of(pages, sizes.page_bytes)),

@@ -3,13 +3,13 @@
 //! An access to a line, or page, that windows did not use lately is taken for one that misses.
 
 use std::collections::BTreeMap;
-use std::ops::{AddAssign, Range};
+use std::ops::Range;
 
 use memlens_locality::{StandInSizes, StandIns};
 use memlens_objects::frame_key;
 use memlens_profile::{
     CallPaths, Cell, CodeIx, CodeLocation, FrameIx, FramesOfCalls, LevelMisses, MAX_PATH_FRAMES, ObjectIx,
-    PathId, PathIx, PathRows, PathUse, Profile, drop_lighter_half,
+    PathAmount, PathAmounts, PathId, PathIx, PathRows, PathUse, Profile,
 };
 use memlens_sim::{MachineDescription, TlbDescription};
 use rustc_hash::FxHashMap;
@@ -17,11 +17,8 @@ use rustc_hash::FxHashMap;
 use crate::shadow_stack::{Frame, ShadowStack};
 use crate::snapshot::Builder;
 
-/// Triples of an operand, an owner and a path at most, some 80 bytes each: the lighter half makes room for others.
+/// Triples of an operand, an owner and a path at most, some 80 bytes each.
 const MOST_TRIPLES: usize = 1 << 16;
-
-/// Lines of the last level that are remembered: 2 MB.
-const MOST_LINES: u64 = 1 << 18;
 
 /// Elements of string instructions after which the next one is looked at, on average: by chance, so that no copies keep step with it.
 const ELEMENTS: u64 = 1 << 16;
@@ -30,26 +27,12 @@ const ELEMENTS: u64 = 1 << 16;
 type Triple = (u32, u32, Option<PathId>);
 
 /// For how much paths of a profile stand.
-type PathSums = BTreeMap<Option<PathIx>, Amount>;
-
-/// For how much a triple stands.
-#[derive(Clone, Copy, Debug, Default)]
-struct Amount {
-    accesses: f64,
-    misses: LevelMisses,
-}
-
-impl AddAssign for Amount {
-    fn add_assign(&mut self, more: Self) {
-        self.accesses += more.accesses;
-        self.misses.iter_mut().zip(more.misses).for_each(|(sum, misses)| *sum += misses);
-    }
-}
+type PathSums = BTreeMap<Option<PathIx>, PathAmount>;
 
 /// The heaviest paths of these.
 fn uses(sums: PathSums, most: usize) -> Vec<PathUse> {
     let uses =
-        sums.into_iter().map(|(path, Amount { accesses, misses })| PathUse::new(path, accesses, misses));
+        sums.into_iter().map(|(path, PathAmount { accesses, misses })| PathUse::new(path, accesses, misses));
     PathUse::heaviest(uses.collect(), most)
 }
 
@@ -57,7 +40,7 @@ fn uses(sums: PathSums, most: usize) -> Vec<PathUse> {
 #[derive(Debug)]
 pub struct Paths {
     tree: CallPaths<u64>,
-    triples: FxHashMap<Triple, Amount>,
+    triples: PathAmounts<Triple>,
     stand_ins: StandIns,
     /// What the present window's accesses are of, and how likely they miss.
     seen: Vec<(Triple, LevelMisses)>,
@@ -71,8 +54,6 @@ pub struct Paths {
     elements: u64,
     due: u64,
     random: u64,
-    /// Triples that made room for others.
-    dropped: u64,
 }
 
 impl Paths {
@@ -87,13 +68,13 @@ impl Paths {
             page_bytes: machine.page_bytes,
             l1: lines(machine.l1d.bytes),
             l2: machine.l2.as_ref().map_or(0, |l2| lines(l2.bytes)),
-            llc: lines(machine.llc.bytes).min(MOST_LINES),
+            llc: lines(machine.llc.bytes),
             dtlb: pages(&machine.dtlb),
             stlb: pages(&machine.stlb),
         };
         Self {
             tree: CallPaths::default(),
-            triples: FxHashMap::default(),
+            triples: PathAmounts::with_room(MOST_TRIPLES),
             stand_ins: StandIns::new(&sizes),
             seen: Vec::new(),
             calls: Vec::new(),
@@ -102,7 +83,6 @@ impl Paths {
             elements: 0,
             due: ELEMENTS / 2,
             random: 0,
-            dropped: 0,
         }
     }
 
@@ -140,7 +120,7 @@ impl Paths {
         let mut seen = std::mem::take(&mut self.seen);
         let weight = accesses as f64 / seen.len().max(1) as f64;
         for (triple, misses) in seen.drain(..) {
-            self.add(triple, Amount { accesses: weight, misses: misses.map(|likely| likely * weight) });
+            self.triples.add(triple, PathAmount { accesses: 1.0, misses } * weight);
         }
         self.seen = seen;
     }
@@ -161,15 +141,9 @@ impl Paths {
         self.due = ELEMENTS / 2 + (self.random >> 32) % ELEMENTS;
         self.begin(stack);
         for operand in operands {
-            self.add((operand, owner, self.path()), Amount { accesses: elements, misses: [elements; 5] });
+            let amount = PathAmount { accesses: elements, misses: [elements; 5] };
+            self.triples.add((operand, owner, self.path()), amount);
         }
-    }
-
-    fn add(&mut self, (operand, owner, path): Triple, more: Amount) {
-        if self.triples.len() >= MOST_TRIPLES && !self.triples.contains_key(&(operand, owner, path)) {
-            self.dropped += drop_lighter_half(&mut self.triples, |amount| amount.accesses);
-        }
-        *self.triples.entry((operand, owner, path)).or_default() += more;
     }
 
     /// A block ended with a call that returns to `return_key`, or with a return; the return address is at `slot`.
@@ -192,12 +166,7 @@ impl Paths {
     /// What was cut, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.tree.notes();
-        if self.dropped > 0 {
-            notes.push(format!(
-                "Of call paths to objects {} that little came through are not known: there are {MOST_TRIPLES} of instructions, objects and paths at most.",
-                self.dropped
-            ));
-        }
+        notes.extend(self.triples.note());
         notes
     }
 }
@@ -243,8 +212,7 @@ impl Builder<'_> {
         let mut rows_of: Vec<(u32, CodeIx)> = operands.to_vec();
         rows_of.sort_unstable();
         rows_of.dedup();
-        let mut triples: Vec<(Triple, Amount)> =
-            paths.triples.iter().map(|(&it, &amount)| (it, amount)).collect();
+        let mut triples: Vec<(Triple, PathAmount)> = paths.triples.iter().collect();
         triples.sort_unstable_by_key(|(triple, _)| *triple);
         let mut found = PathsOfCells::default();
         let mut rows = PathRows::default();

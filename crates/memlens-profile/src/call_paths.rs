@@ -7,9 +7,9 @@
 //!
 //! # Bounds
 //!
-//! Of the calls under way the innermost [`MAX_PATH_FRAMES`] are looked at. Each is on a path once: what is called on the way from one to the same again
-//! is folded away, or an interpreter that calls itself would have a path for each depth. The tree has at most [`MAX_NODES`] nodes (some 8 MB); what would need more
-//! has no path. Both are counted.
+//! Of the calls under way the innermost [`MAX_PATH_FRAMES`] are looked at. Each is on a path once: what is called on the way from one to the same
+//! again is folded away, or an interpreter that calls itself would have a path for each depth. The tree has at most [`MAX_NODES`] nodes (some 8 MB);
+//! what would need more has no path. Both are counted.
 
 use std::collections::HashMap;
 use std::hash::Hash;

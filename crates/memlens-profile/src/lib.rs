@@ -15,6 +15,7 @@ mod machine_info;
 mod merge;
 mod namesakes;
 mod packed_counts;
+mod path_amounts;
 mod path_rows;
 mod path_uses;
 mod pattern_index;
@@ -32,8 +33,9 @@ pub use index::{CodeIx, FieldIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, T
 pub use machine_info::{CacheInfo, CoreInfo, Latencies, Level, MachineInfo, TlbInfo, WalkTier};
 pub use merge::{MERGED_FROM, MergeError, Merger, NO_STALLS};
 pub use packed_counts::PackedCounts;
+pub use path_amounts::{LevelMisses, PathAmount, PathAmounts};
 pub use path_rows::{FramesOfCalls, PathRows};
-pub use path_uses::{LevelMisses, PathUse, PathUses, drop_lighter_half};
+pub use path_uses::{PathUse, PathUses};
 pub use pattern_index::PatternIndex;
 pub use prediction::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction};
 pub use profile::{

@@ -5,11 +5,10 @@
 //! hit for one caller, and miss for another. Stalls are divided as what is waited for beyond the second level is: what that serves other work mostly hides.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, Hash};
 
 use memlens_types::Counts;
 
-use crate::{Cell, CodeIx, MachineInfo, ObjectIx, PackedCounts, PathCell, PathIx, Profile};
+use crate::{Cell, CodeIx, LevelMisses, MachineInfo, ObjectIx, PackedCounts, PathCell, PathIx, Profile};
 
 /// What was seen of one call path: amounts that are compared with those of the other paths. There are hundreds of thousands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,9 +18,6 @@ pub struct PathUse {
     accesses: f32,
     misses: [f32; 5],
 }
-
-/// Misses of the three levels of caches and the two of TLBs.
-pub type LevelMisses = [f64; 5];
 
 impl PathUse {
     /// It stands for so many accesses, and so many misses of each level.
@@ -66,34 +62,12 @@ impl PathUse {
 /// What was seen of the paths to each object, by operand.
 pub type PathUses = HashMap<(CodeIx, ObjectIx), Vec<PathUse>>;
 
-/// Makes room in a table of what was seen of paths: the lighter half of it goes. Returns how many that are. Linear.
-pub fn drop_lighter_half<K: Eq + Hash, V, S: BuildHasher>(
-    all: &mut HashMap<K, V, S>,
-    weight: impl Fn(&V) -> f64,
-) -> u64 {
-    let mut weights: Vec<f64> = all.values().map(&weight).collect();
-    let before = weights.len();
-    if before == 0 {
-        return 0;
-    }
-    let (_, &mut middle, heavier) = weights.select_nth_unstable_by(before / 2, f64::total_cmp);
-    // Of those that weigh as much as the middle one some stay.
-    let mut room = heavier.iter().filter(|&&weight| weight == middle).count();
-    all.retain(|_, value| {
-        let weight = weight(value);
-        let is_kept = weight > middle || weight == middle && room > 0;
-        room -= usize::from(is_kept && weight == middle);
-        is_kept
-    });
-    (before - all.len()) as u64
-}
-
 /// Of what has all accesses, or misses, there are so many paths at most: less has fewer, and a trifle the one that stands for most.
 const PATHS_OF_ALL: f64 = 30_000.0;
 
 impl Profile {
-    /// Divides the cells among call paths, by what was seen of each, the heaviest first; of those without there is no path. Linear in cells and uses. To be called when
-    /// all counts are there.
+    /// Divides the cells among call paths, by what was seen of each, the heaviest first; of those without there is no path. To be called when all
+    /// counts are there. Linear in cells and uses.
     pub fn divide_among_paths<'a>(&mut self, uses_of: impl Fn(&Cell) -> Option<&'a Vec<PathUse>>) {
         let mut sums: BTreeMap<(Option<PathIx>, ObjectIx), PackedCounts> = BTreeMap::new();
         let all = self.cells.iter().fold((1, 1), |(accesses, misses), cell| {
@@ -308,17 +282,6 @@ mod tests {
             )
         };
         assert_eq!([of(0), of(1)], [(500, 500, 5, 0, 0), (500, 500, 495, 400, 300)]);
-    }
-
-    #[test]
-    fn the_lighter_half_makes_room() {
-        let mut all: HashMap<u32, f64> = (0..1000).map(|at| (at, f64::from(at))).collect();
-        assert_eq!(drop_lighter_half(&mut all, |weight| *weight), 501);
-        assert!(all.values().all(|&weight| weight > 500.0));
-        // All alike.
-        let mut all: HashMap<u32, f64> = (0..1000).map(|at| (at, 1.0)).collect();
-        assert_eq!((drop_lighter_half(&mut all, |weight| *weight), all.len()), (501, 499));
-        assert_eq!(drop_lighter_half(&mut HashMap::<u32, f64>::new(), |weight| *weight), 0);
     }
 
     #[test]

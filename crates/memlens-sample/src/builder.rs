@@ -8,15 +8,15 @@ use memlens_locality::{CostSpread, Summary};
 use memlens_patterns::Sources;
 use memlens_profile::{
     Cell, CodeIx, CodeLocation, Frame, FrameIx, FramesOfCalls, Module as ModuleRow, ModuleIx, Object,
-    ObjectIx, PackedCounts, PathCell, PathId, PathIx, PathRows, PathUse, PathUses, Profile, SampleUnit,
-    SamplingInfo, SourceLine, Stack, StackIx, Texts, Thread, ThreadIx,
+    ObjectIx, PackedCounts, PathAmount, PathCell, PathId, PathIx, PathRows, PathUse, PathUses, Profile,
+    SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Texts, Thread, ThreadIx,
 };
 use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::address_space::Code;
-use crate::bursts::{Amount, Bursts, Cell as BurstCell, Seen};
+use crate::bursts::{Bursts, Cell as BurstCell, Seen};
 use crate::heap::HeapSite;
 use crate::heap_blocks::BlockArea;
 use crate::kin::Kin;
@@ -51,7 +51,7 @@ struct Rows {
     /// The same samples by call path.
     paths: FxHashMap<PathKey, Sampled>,
     /// Through which calls bursts' accesses came: by row of code, object, what is not known of them, and path.
-    path_uses: FxHashMap<(u32, u32, Missing, Option<PathId>), Amount>,
+    path_uses: FxHashMap<(u32, u32, Missing, Option<PathId>), PathAmount>,
     unseen: Unseen,
     /// By object: which bursts saw it.
     seen: FxHashMap<u32, Seen>,
@@ -132,7 +132,7 @@ impl ProfileBuilder {
         self.namer.prepare(&keys, files);
         let mut rows = Rows::default();
         let offsets = bursts.offsets();
-        let mut path_uses: FxHashMap<u32, Vec<(Option<PathId>, Amount)>> = FxHashMap::default();
+        let mut path_uses: FxHashMap<u32, Vec<(Option<PathId>, PathAmount)>> = FxHashMap::default();
         for (cell, path, amount) in bursts.path_uses() {
             path_uses.entry(cell).or_default().push((path, amount));
         }
@@ -663,7 +663,7 @@ impl Rows {
         sites: &Sites,
         mut place: impl FnMut(Option<PathId>, Code, u32) -> Option<(Option<PathIx>, ObjectIx)>,
     ) -> PathUses {
-        let mut sums: BTreeMap<(u32, ObjectIx, Option<PathIx>), Amount> = BTreeMap::new();
+        let mut sums: BTreeMap<(u32, ObjectIx, Option<PathIx>), PathAmount> = BTreeMap::new();
         let ordered: BTreeMap<_, _> = self.path_uses.iter().collect();
         for (&(row, object, missing, path), &amount) in ordered {
             let whole = [(object, 1.0)];
@@ -674,7 +674,7 @@ impl Rows {
             }
         }
         let mut uses = PathUses::new();
-        for ((row, object, path), Amount { accesses, misses }) in sums {
+        for ((row, object, path), PathAmount { accesses, misses }) in sums {
             uses.entry((CodeIx(row), object)).or_default().push(PathUse::new(path, accesses, misses));
         }
         uses.values_mut().for_each(|uses| *uses = PathUse::heaviest(std::mem::take(uses), MOST_PATHS));

@@ -24,13 +24,7 @@ pub fn flame_graph(
     let lines: Vec<String> = lines.into_iter().map(|(names, amount)| format!("{names} {amount}")).collect();
     let (name, unit) = amounts.name_of(column);
     let mut options = Options::default();
-    let command = profile
-        .run
-        .command
-        .join(" ")
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect::<String>();
+    let command = folded::one_line(&profile.run.command.join(" "));
     options.title = format!("{} of {command}", name.replace('_', " "));
     options.subtitle = Some(match tree {
         Tree::Data => {

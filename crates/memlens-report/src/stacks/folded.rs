@@ -30,20 +30,15 @@ pub(super) fn lines(stacks: &Stacks<'_>, amounts: &Amounts<'_>, column: Column) 
     lines
 }
 
-/// A name that is one level: no separator, nothing that ends the line or that XML forbids.
+/// A name that is one level.
 fn plain(name: &str) -> String {
+    one_line(name).replace(';', ":")
+}
+
+/// A text without what ends a line or what XML forbids.
+pub(super) fn one_line(text: &str) -> String {
     let is_forbidden = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
-    name.chars()
-        .map(|c| {
-            if c == ';' {
-                ':'
-            } else if is_forbidden(c) {
-                ' '
-            } else {
-                c
-            }
-        })
-        .collect()
+    text.chars().map(|c| if is_forbidden(c) { ' ' } else { c }).collect()
 }
 
 /// A line that does not end with a number of its own, which would be taken for the amount of another profile: `stack of thread 3`.

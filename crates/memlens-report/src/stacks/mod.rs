@@ -149,9 +149,7 @@ impl<'a> Stacks<'a> {
             Level::NoPath => "no call path known".to_owned(),
         }
     }
-}
 
-impl Stacks<'_> {
     /// As [`Self::name`], of objects with what they are: functions may have the same name.
     fn name_with_kind(&self, level: Level) -> String {
         let Level::Object(ix) = level else { return self.name(level) };

@@ -38,7 +38,7 @@ use memlens_locality::{
     StandInSizes, StandIns, Summary, Timing, Unseen,
 };
 use memlens_overlap::{Place, Windows};
-use memlens_profile::{CacheInfo, CallPaths, LevelMisses, MachineInfo, PathId, TlbInfo};
+use memlens_profile::{CacheInfo, CallPaths, LevelMisses, MachineInfo, PathAmount, PathId, TlbInfo};
 use memlens_types::Counts;
 use rustc_hash::FxHashMap;
 
@@ -51,7 +51,6 @@ use self::data_size::DataSize;
 pub use self::glances::{Glance, Position};
 use self::levels::Levels;
 use self::mini_simulation::MiniSimulation;
-pub use self::paths::Amount;
 use self::paths::{Paths, Seen as SeenPath};
 use self::places::Places;
 pub use self::places::Surroundings;
@@ -97,9 +96,6 @@ fn feed_sharing(sharing: &mut Option<Sharing>, weights: &Weights, burst: &Waitin
     }
 }
 
-/// Lines of the last level that are remembered: 2 MB.
-const MOST_LINES: u64 = 1 << 18;
-
 fn stand_in_sizes(machine: &MachineInfo) -> StandInSizes {
     let lines = |cache: &Option<CacheInfo>| {
         cache.as_ref().map_or(0, |cache| cache.bytes / u64::from(machine.line_bytes.max(1)))
@@ -110,7 +106,7 @@ fn stand_in_sizes(machine: &MachineInfo) -> StandInSizes {
         page_bytes: machine.page_bytes,
         l1: lines(&machine.l1d),
         l2: lines(&machine.l2),
-        llc: lines(&machine.llc).min(MOST_LINES),
+        llc: lines(&machine.llc),
         dtlb: pages(&machine.dtlb),
         stlb: pages(&machine.stlb),
     }
@@ -602,7 +598,7 @@ impl Bursts {
     }
 
     /// Through which calls accesses came, and for how much they stand, by the number of their cell in [`Self::cells`].
-    pub fn path_uses(&self) -> impl Iterator<Item = (u32, Option<PathId>, Amount)> {
+    pub fn path_uses(&self) -> impl Iterator<Item = (u32, Option<PathId>, PathAmount)> {
         self.paths.iter()
     }
 

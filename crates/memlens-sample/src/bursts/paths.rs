@@ -5,14 +5,13 @@
 //!
 //! An access to a line, or page, that bursts did not use lately is taken for one that misses ([`memlens_locality::StandIns`]).
 
-use std::ops::{AddAssign, Mul};
+use std::ops::Mul;
 
-use memlens_profile::{LevelMisses, PathId, drop_lighter_half};
-use rustc_hash::FxHashMap;
+use memlens_profile::{LevelMisses, PathAmount, PathAmounts, PathId};
 
 /// One access in 2 to this is looked at.
 const SELDOM_BITS: u32 = 5;
-/// Pairs of a cell and a path at most, 80 bytes each: the lighter half makes room for others.
+/// Pairs of a cell and a path at most, 80 bytes each.
 const MOST_PAIRS: usize = 1 << 18;
 
 /// Accesses of a cell that came through some calls, in a burst.
@@ -23,13 +22,13 @@ pub struct Seen {
     /// The callers; None: they are not known.
     path: Option<PathId>,
     /// For how much it stands in its burst.
-    amount: Amount,
+    amount: PathAmount,
 }
 
 impl Seen {
     /// So many accesses, of which so many seem to miss in each level.
     pub fn new(cell: u32, path: Option<PathId>, accesses: f64, misses: LevelMisses) -> Self {
-        Self { cell, path, amount: Amount { accesses, misses } }
+        Self { cell, path, amount: PathAmount { accesses, misses } }
     }
 }
 
@@ -41,37 +40,17 @@ impl Mul<f64> for Seen {
     }
 }
 
-/// For how much a pair of a cell and a path stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Amount {
-    /// Accesses.
-    pub accesses: f64,
-    /// Those that miss in each level; of others a little.
-    pub misses: LevelMisses,
-}
-
-impl AddAssign for Amount {
-    fn add_assign(&mut self, more: Self) {
-        self.accesses += more.accesses;
-        self.misses.iter_mut().zip(more.misses).for_each(|(sum, misses)| *sum += misses);
-    }
-}
-
-impl Mul<f64> for Amount {
-    type Output = Self;
-
-    fn mul(self, factor: f64) -> Self {
-        Self { accesses: self.accesses * factor, misses: self.misses.map(|misses| misses * factor) }
-    }
-}
-
 /// All that was seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Paths {
-    pairs: FxHashMap<(u32, Option<PathId>), Amount>,
+    pairs: PathAmounts<(u32, Option<PathId>)>,
     random: u64,
-    /// Pairs that made room for others.
-    dropped: u64,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self { pairs: PathAmounts::with_room(MOST_PAIRS), random: 0 }
+    }
 }
 
 impl Paths {
@@ -90,26 +69,18 @@ impl Paths {
     /// A burst's, of whose accesses each stands for so many.
     pub fn add(&mut self, seen: &[Seen], an_access: f64) {
         for &Seen { cell, path, amount } in seen {
-            if self.pairs.len() >= MOST_PAIRS && !self.pairs.contains_key(&(cell, path)) {
-                self.dropped += drop_lighter_half(&mut self.pairs, |amount| amount.accesses);
-            }
-            *self.pairs.entry((cell, path)).or_default() += amount * an_access;
+            self.pairs.add((cell, path), amount * an_access);
         }
     }
 
     /// What was cut, in a sentence; None: nothing.
     pub fn note(&self) -> Option<String> {
-        (self.dropped > 0).then(|| {
-            format!(
-                "Of call paths to objects {} that little came through are not known: there are {MOST_PAIRS} of instructions, objects and paths at most.",
-                self.dropped
-            )
-        })
+        self.pairs.note()
     }
 
     /// Each cell's number with a path and what it stands for.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, Option<PathId>, Amount)> {
-        self.pairs.iter().map(|(&(cell, path), &amount)| (cell, path, amount))
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Option<PathId>, PathAmount)> {
+        self.pairs.iter().map(|((cell, path), amount)| (cell, path, amount))
     }
 }
 
@@ -134,7 +105,7 @@ mod tests {
         let mut found: Vec<_> = paths.iter().collect();
         found.sort_by_key(|&(cell, path, _)| (cell, path));
         let [(4, None, rare), (4, Some(PathId::ROOT), often)] = found[..] else { panic!("{found:?}") };
-        assert_eq!(rare, Amount { accesses: 1000.0, misses: [1000.0; 5] });
+        assert_eq!(rare, PathAmount { accesses: 1000.0, misses: [1000.0; 5] });
         let all = f64::from(10 * ACCESSES);
         assert!((often.accesses / all - 1.0).abs() < 0.1, "{often:?}");
         assert_eq!(often.misses, [0.0; 5]);

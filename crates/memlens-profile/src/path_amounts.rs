@@ -1,0 +1,126 @@
+//! What is seen of call paths while a profile is made: for how much each stands, in a table that does not grow for ever.
+
+use std::hash::Hash;
+use std::ops::{AddAssign, Mul};
+
+use rustc_hash::FxHashMap;
+
+/// Misses of the three levels of caches and the two of TLBs.
+pub type LevelMisses = [f64; 5];
+
+/// For how much something that was seen stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PathAmount {
+    /// Accesses.
+    pub accesses: f64,
+    /// Those that seem to miss in each level; of others a little.
+    pub misses: LevelMisses,
+}
+
+impl AddAssign for PathAmount {
+    fn add_assign(&mut self, more: Self) {
+        self.accesses += more.accesses;
+        self.misses.iter_mut().zip(more.misses).for_each(|(sum, misses)| *sum += misses);
+    }
+}
+
+impl Mul<f64> for PathAmount {
+    type Output = Self;
+
+    fn mul(self, factor: f64) -> Self {
+        Self { accesses: self.accesses * factor, misses: self.misses.map(|misses| misses * factor) }
+    }
+}
+
+/// Amounts by what they are of: instructions, objects and paths in some numbering. When it is full, the lighter half makes room for others.
+#[derive(Clone, Debug)]
+pub struct PathAmounts<K> {
+    amounts: FxHashMap<K, PathAmount>,
+    most: usize,
+    dropped: u64,
+}
+
+impl<K: Copy + Eq + Hash> PathAmounts<K> {
+    /// None yet, and so many at most.
+    pub fn with_room(most: usize) -> Self {
+        Self { amounts: FxHashMap::default(), most, dropped: 0 }
+    }
+
+    /// So much more of this.
+    pub fn add(&mut self, key: K, more: PathAmount) {
+        if self.amounts.len() >= self.most && !self.amounts.contains_key(&key) {
+            self.drop_lighter_half();
+        }
+        *self.amounts.entry(key).or_default() += more;
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (K, PathAmount)> {
+        self.amounts.iter().map(|(&key, &amount)| (key, amount))
+    }
+
+    /// What made room for others, in a sentence; None: nothing did.
+    pub fn note(&self) -> Option<String> {
+        let Self { most, dropped, .. } = self;
+        (*dropped > 0).then(|| {
+            format!(
+                "Of call paths to objects {dropped} that little came through are not known: there are {most} of instructions, objects and paths at most."
+            )
+        })
+    }
+
+    /// Linear.
+    fn drop_lighter_half(&mut self) {
+        let mut weights: Vec<f64> = self.amounts.values().map(|amount| amount.accesses).collect();
+        let before = weights.len();
+        if before == 0 {
+            return;
+        }
+        let (_, &mut middle, heavier) = weights.select_nth_unstable_by(before / 2, f64::total_cmp);
+        // Of those that weigh as much as the middle one some stay.
+        let mut room = heavier.iter().filter(|&&weight| weight == middle).count();
+        self.amounts.retain(|_, amount| {
+            let weight = amount.accesses;
+            let is_kept = weight > middle || weight == middle && room > 0;
+            room -= usize::from(is_kept && weight == middle);
+            is_kept
+        });
+        self.dropped += (before - self.amounts.len()) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full(weight: impl Fn(u32) -> f64) -> PathAmounts<u32> {
+        let mut all = PathAmounts::with_room(1000);
+        for at in 0..1000 {
+            all.add(at, PathAmount { accesses: weight(at), ..PathAmount::default() });
+        }
+        assert_eq!(all.note(), None);
+        all
+    }
+
+    #[test]
+    fn the_lighter_half_makes_room() {
+        let one = PathAmount { accesses: 1.0, misses: [0.5; 5] };
+        let mut all = full(f64::from);
+        // A known one needs no room.
+        all.add(999, one);
+        assert_eq!((all.amounts.len(), all.dropped), (1000, 0));
+        all.add(5000, one);
+        assert_eq!((all.amounts.len(), all.dropped), (500, 501));
+        assert!(all.iter().all(|(key, amount)| key == 5000 || amount.accesses > 500.0));
+        assert_eq!(all.amounts.get(&999), Some(&PathAmount { accesses: 1000.0, misses: [0.5; 5] }));
+        assert!(all.note().is_some_and(|note| note.contains(" 501 ") && note.contains(" 1000 of ")));
+        // All alike.
+        let mut all = full(|_| 1.0);
+        all.add(5000, one);
+        assert_eq!((all.amounts.len(), all.dropped), (500, 501));
+        // No room at all is room for one.
+        let mut none = PathAmounts::with_room(0);
+        none.add(1, one * 2.0);
+        assert_eq!(none.iter().collect::<Vec<_>>(), [(1, PathAmount { accesses: 2.0, misses: [1.0; 5] })]);
+    }
+}
