@@ -8,6 +8,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memlens_child::ExitOutcome;
 
@@ -75,9 +76,15 @@ impl Drop for SilentStdout {
 }
 
 /// What `abort` ends in: Rust's for want of memory, for a panic while panicking, for a stack that is too
-/// small. A program that is being recorded goes on, and memlens then ends as it does.
+/// small. A program that is being recorded goes on, and memlens then ends as it does. Said once: where one
+/// thread finds no memory, others soon find none, either.
 pub fn outlive_aborts() {
+    static STOPPED: AtomicBool = AtomicBool::new(false);
     extern "C" fn aborted(_: libc::c_int) {
+        while STOPPED.swap(true, Ordering::Relaxed) {
+            // SAFETY: async-signal-safe; the thread that came first ends the process.
+            unsafe { libc::pause() };
+        }
         let message = "memlens: stopped by the failure named above: a limit of memory (ulimit -v, a container's), \
              or a fault to report; a program being recorded goes on unrecorded, its last partial profile stays\n";
         // SAFETY: a constant of that length; `write` and `_exit` are async-signal-safe, as are
