@@ -6,8 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output};
-use std::thread::sleep;
-use std::time::Duration;
 
 use crate::support::{call, failing, memlens, stderr, stdout, succeeding, wait_until};
 
