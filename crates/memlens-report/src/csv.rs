@@ -32,7 +32,8 @@ pub fn csv(profile: &Profile, view: &View, out: &mut impl Write) -> io::Result<(
     Ok(())
 }
 
-pub(crate) fn quoted(text: &str) -> String {
+/// A field of a CSV file: in quotes where it has to be.
+pub fn quoted(text: &str) -> String {
     if text.contains(['"', ',', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

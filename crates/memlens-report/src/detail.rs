@@ -7,7 +7,7 @@ use crate::UnknownWord;
 use crate::View;
 use crate::column::Column;
 use crate::field;
-use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrapped};
+use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, fixed, heading, wrapped};
 use crate::header::{Fact, of_them_prefetched};
 use crate::known::Known;
 use crate::namesakes::Namesakes;
@@ -454,8 +454,8 @@ pub(crate) fn calls_grid(
     calls: impl Iterator<Item = [String; 4]>,
     targets: impl Iterator<Item = Option<Target>>,
 ) -> Grid {
-    let column = |titles, priority, flexible| GridColumn {
-        titles,
+    let column = |titles: [&'static str; 2], priority, flexible| GridColumn {
+        titles: fixed(titles),
         section: None,
         right: false,
         priority,

@@ -3,6 +3,8 @@
 //! When the natural width is too much, the least important columns go first; then flexible columns
 //! shrink to their least width and their texts are elided.
 
+use std::borrow::Cow;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::Column;
@@ -72,11 +74,19 @@ const NICE_TO_HAVE: u8 = 5;
 /// Columns up to this priority are missed where there is no room for them.
 const MISSED: u8 = 2;
 
+/// What stands above a column, in two lines.
+pub(crate) type Titles = [Cow<'static, str>; 2];
+
+/// Titles that are always the same.
+pub(crate) fn fixed(titles: [&'static str; 2]) -> Titles {
+    titles.map(Cow::Borrowed)
+}
+
 /// One column.
 #[derive(Clone, Debug)]
 pub(crate) struct GridColumn {
     /// Title lines, aligned like the cells.
-    pub(crate) titles: [&'static str; 2],
+    pub(crate) titles: Titles,
     /// Neighbouring columns with the same section share a heading above their titles.
     pub(crate) section: Option<&'static str>,
     pub(crate) right: bool,
@@ -92,7 +102,15 @@ pub(crate) struct GridColumn {
 impl GridColumn {
     /// A column of numbers.
     pub(crate) fn number(titles: [&'static str; 2], priority: u8) -> Self {
-        Self { titles, section: None, right: true, priority, flexible: None, elide: Elide::End, of: None }
+        Self {
+            titles: fixed(titles),
+            section: None,
+            right: true,
+            priority,
+            flexible: None,
+            elide: Elide::End,
+            of: None,
+        }
     }
 
     /// A column of texts between so many columns wide.
@@ -103,7 +121,7 @@ impl GridColumn {
         elide: Elide,
     ) -> Self {
         let flexible = Some(Flexible { least, comfortable: least, most });
-        Self { titles, section: None, right: false, priority, flexible, elide, of: None }
+        Self { titles: fixed(titles), section: None, right: false, priority, flexible, elide, of: None }
     }
 }
 
@@ -135,7 +153,7 @@ impl Grid {
         };
         self.sections(&mut out, &shown, &widths);
         for line in 0..2 {
-            let titles = shown.iter().map(|&column| self.columns[column].titles[line]);
+            let titles = shown.iter().map(|&column| &self.columns[column].titles[line]);
             if titles.clone().any(|title| !title.is_empty()) {
                 let cells: Vec<_> = titles.map(|title| GridCell::new(title, Style::Dim)).collect();
                 self.line(&mut out, &shown, &widths, &cells.iter().collect::<Vec<_>>());

@@ -281,39 +281,7 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
 
 /// All counts, those of the totals' list first.
 fn counts(known: &Known) -> Map<String, Value> {
-    let pairs: [(&str, Value); 30] = [
-        ("loads", known.loads.into()),
-        ("stores", known.stores.into()),
-        ("load_bytes", known.load_bytes.into()),
-        ("store_bytes", known.store_bytes.into()),
-        ("l1_misses", known.l1_misses().into()),
-        ("l1_load_misses", known.l1_load_misses.into()),
-        ("l1_store_misses", known.l1_store_misses.into()),
-        ("l2_misses", known.l2_misses().into()),
-        ("l2_load_misses", known.l2_load_misses.into()),
-        ("l2_store_misses", known.l2_store_misses.into()),
-        ("llc_misses", known.llc_misses().into()),
-        ("llc_load_misses", known.llc_load_misses.into()),
-        ("llc_store_misses", known.llc_store_misses.into()),
-        ("dram_reads", known.dram_reads.into()),
-        ("dram_writes", known.dram_writes.into()),
-        ("dtlb_misses", known.dtlb_misses.into()),
-        ("stlb_misses", known.stlb_misses.into()),
-        ("page_walk_accesses", known.page_walk_accesses.into()),
-        ("modifies", known.modifies.into()),
-        ("followers", known.followers.into()),
-        ("accesses", known.accesses().into()),
-        ("l2_prefetched", known.l2_prefetched.into()),
-        ("llc_prefetched", known.llc_prefetched.into()),
-        ("invalidations", known.invalidations.into()),
-        ("coherence_misses", known.coherence_misses.into()),
-        ("false_sharing", known.false_sharing.into()),
-        ("fetches", known.fetches.into()),
-        ("l1i_misses", known.l1i_misses.into()),
-        ("l2i_misses", known.l2i_misses.into()),
-        ("llci_misses", known.llci_misses.into()),
-    ];
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    known.by_word().into_iter().map(|(word, count)| (word.to_owned(), count.into())).collect()
 }
 
 fn objects<'c>(cost: &'c Cost<'c>) -> impl Iterator<Item = Value> + 'c {

@@ -3,6 +3,49 @@
 use memlens_profile::Profile;
 use memlens_types::Counts;
 
+use crate::Column;
+
+/// All counts of a part of the profile by the words of reports, and what they cost; `None` is unknown. `write_backs`: whether
+/// they are an object's or the whole program's; code has no write-backs.
+pub fn counts_by_word(
+    profile: &Profile,
+    counts: &Counts,
+    write_backs: bool,
+) -> impl Iterator<Item = (&'static str, Option<u64>)> + use<> {
+    let is_sampled = profile.run.sampling.is_some();
+    let waits = !is_sampled && !profile.is_of_bus();
+    let sampled = |count: u64| is_sampled.then_some(count);
+    let costs = [
+        ("wait_cycles", waits.then(|| profile.cost(counts))),
+        ("stall_cycles", profile.has_stalls().then_some(counts.stall_cycles)),
+        ("translation_stall_cycles", profile.translation_stall_cycles(counts)),
+        ("samples", sampled(counts.sampled.samples)),
+        ("sample_cost", sampled(counts.sampled.cost)),
+        ("samples_by_hardware_address", sampled(counts.sampled.by_hardware)),
+        ("samples_by_computed_address", sampled(counts.sampled.by_registers)),
+        ("samples_by_code_analysis", sampled(counts.sampled.by_code)),
+    ];
+    costs.into_iter().chain(Known::new(profile, counts, write_backs).by_word())
+}
+
+/// What a word of [`counts_by_word`] stands for.
+pub fn meaning_of_count(word: &str) -> &'static str {
+    match word {
+        "translation_stall_cycles" => {
+            "those of them that the core would not wait if no address took time to be translated"
+        }
+        "samples" => "samples that hit it (sample mode)",
+        "sample_cost" => "what they stand for: nanoseconds or events",
+        "samples_by_hardware_address" => "those whose data the processor told",
+        "samples_by_computed_address" => "those whose data registers and code told",
+        "samples_by_code_analysis" => "those whose data the code alone told",
+        "followers" => {
+            "elements of string instructions behind the first one in a line, for which nothing waits"
+        }
+        _ => Column::ALL.into_iter().find(|column| column.as_str() == word).map_or("", Column::meaning),
+    }
+}
+
 /// Counts as a report may show them; `None` is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
@@ -82,6 +125,42 @@ impl Known {
             l2i_misses: when(is_code && machine.l2.is_some(), fetched.l2i_misses),
             llci_misses: when(is_code && machine.llc.is_some(), fetched.llci_misses),
         }
+    }
+
+    /// All of them by the words of reports.
+    pub(crate) fn by_word(&self) -> [(&'static str, Option<u64>); 30] {
+        [
+            ("loads", self.loads),
+            ("stores", self.stores),
+            ("load_bytes", self.load_bytes),
+            ("store_bytes", self.store_bytes),
+            ("l1_misses", self.l1_misses()),
+            ("l1_load_misses", self.l1_load_misses),
+            ("l1_store_misses", self.l1_store_misses),
+            ("l2_misses", self.l2_misses()),
+            ("l2_load_misses", self.l2_load_misses),
+            ("l2_store_misses", self.l2_store_misses),
+            ("llc_misses", self.llc_misses()),
+            ("llc_load_misses", self.llc_load_misses),
+            ("llc_store_misses", self.llc_store_misses),
+            ("dram_reads", self.dram_reads),
+            ("dram_writes", self.dram_writes),
+            ("dtlb_misses", self.dtlb_misses),
+            ("stlb_misses", self.stlb_misses),
+            ("page_walk_accesses", self.page_walk_accesses),
+            ("modifies", self.modifies),
+            ("followers", self.followers),
+            ("accesses", self.accesses()),
+            ("l2_prefetched", self.l2_prefetched),
+            ("llc_prefetched", self.llc_prefetched),
+            ("invalidations", self.invalidations),
+            ("coherence_misses", self.coherence_misses),
+            ("false_sharing", self.false_sharing),
+            ("fetches", self.fetches),
+            ("l1i_misses", self.l1i_misses),
+            ("l2i_misses", self.l2i_misses),
+            ("llci_misses", self.llci_misses),
+        ]
     }
 
     pub(crate) fn accesses(&self) -> Option<u64> {

@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::By;
 use crate::column::{Column, Content};
-use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style};
+use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, fixed};
 use crate::header::header;
 use crate::known::Known;
 use crate::number::{UNKNOWN, bytes, count, percent_of_share, shown};
@@ -307,7 +307,9 @@ pub(crate) fn widen_callers(grid: &mut Grid) {
         let counted = grid.columns.iter_mut().filter(|column| column.section == Some("counted"));
         counted.for_each(|column| column.section = Some("divided"));
     }
-    let has_callers = |column: &&mut GridColumn| [CALLED_FROM, ALLOCATED_FROM].contains(&column.titles);
+    let has_callers = |column: &&mut GridColumn| {
+        [CALLED_FROM, ALLOCATED_FROM].iter().any(|titles| column.titles == *titles)
+    };
     for column in grid.columns.iter_mut().filter(has_callers) {
         column.elide = Elide::End;
         column.flexible = Some(Flexible { least: 24, comfortable: 40, most: 240 });
@@ -417,7 +419,7 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
     let (column, titles, priority) = match column {
         TableColumn::Bar => {
             return GridColumn {
-                titles: ["", ""],
+                titles: fixed(["", ""]),
                 section: None,
                 right: false,
                 priority: 9,
@@ -428,7 +430,7 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
         }
         TableColumn::Source => {
             return GridColumn {
-                titles: ["", "source"],
+                titles: fixed(["", "source"]),
                 section: None,
                 right: false,
                 priority: 7,
@@ -476,6 +478,7 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
         Column::Name => Elide::BeforeLastComponent,
         _ => Elide::End,
     };
+    let titles = fixed(titles);
     GridColumn { titles, section, right: !text, priority, flexible, elide, of: Some(column) }
 }
 

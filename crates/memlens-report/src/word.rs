@@ -85,7 +85,7 @@ impl std::error::Error for UnknownWord {}
 
 /// The valid word with the smallest distance, if at most a third of its letters are wrong; a word that
 /// the given one is part of counts as near, too.
-pub(crate) fn nearest<'a>(word: &str, valid: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, valid: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let by_distance = valid
         .clone()
         .map(|candidate| (distance(word, candidate), candidate))

@@ -168,7 +168,7 @@ fn is_something(column: TableColumn, row: &Row) -> bool {
 
 fn page_column(column: TableColumn, is_more: bool, sections: [&'static str; 2]) -> PageColumn {
     let looks = grid_column(column, sections);
-    let [first, second] = looks.titles;
+    let [first, second] = &looks.titles;
     let (word, meaning, is_text, rises) = match column {
         TableColumn::Of(of, ..) => (of.as_str(), of.meaning(), of.is_text(), of.is_text() || of.is_place()),
         TableColumn::Source => {
@@ -177,7 +177,7 @@ fn page_column(column: TableColumn, is_more: bool, sections: [&'static str; 2]) 
         TableColumn::Bar => ("", "", true, true),
     };
     // In percent here; and behind a row shares are of what is there alone.
-    let meaning = match looks.titles[0] {
+    let meaning = match first.as_ref() {
         "of its" => "part of what this row's objects have, not of the whole program's".to_owned(),
         _ => meaning.replace(", 0 to 1", ""),
     };
