@@ -5,7 +5,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::failure::FailureKind;
 use crate::{
     advise, apply, bus, bus_series, calibrate, check, compare, completions, diff, doctor, export, import,
-    man, merge, report, run, view,
+    man, merge, query, report, run, view,
 };
 
 /// Three commands that work, at the head of the help.
@@ -44,6 +44,8 @@ pub enum Command {
     Report(report::ReportArgs),
     /// Look around in a profile: tables, and what is behind their rows, in the terminal
     View(view::ViewCommandArgs),
+    /// Ask a profile in SQL: what no report shows, or in what form you want it
+    Query(query::QueryArgs),
     /// Hold two profiles of one program against each other
     Compare(compare::CompareArgs),
     /// Show what a change did: what has become more and less between two profiles
@@ -124,8 +126,8 @@ mod tests {
         let definition = definition();
         assert!(parse_examples(&definition) > 15);
         for name in [
-            "run", "record", "report", "view", "compare", "diff", "check", "merge", "advise", "apply",
-            "series",
+            "run", "record", "report", "view", "query", "compare", "diff", "check", "merge", "advise",
+            "apply", "series",
         ] {
             let command = definition.find_subcommand(name).expect("a command");
             assert!(parse_examples(command) >= 3, "{name} has three examples");

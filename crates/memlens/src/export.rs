@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use memlens_profile::Profile;
+use memlens_query::Database;
 use memlens_report::{Column, Tree, callgrind, flame_graph, folded, pprof, stack_columns, stacks_total};
 
 use crate::failure::{Failure, FailureKind};
@@ -33,6 +34,8 @@ pub enum ExportFormat {
     Folded(StacksArgs),
     /// For pprof and what reads its files (Pyroscope, Parca, speedscope …): all counts, with objects as functions
     Pprof(PprofArgs),
+    /// A file of SQLite's with all tables that `memlens query` knows
+    Sqlite(SqliteArgs),
 }
 
 /// Where an export goes.
@@ -112,6 +115,16 @@ pub struct PprofArgs {
     tree: Tree,
 }
 
+/// Arguments of `memlens export sqlite`.
+#[derive(Args, Debug)]
+#[command(before_help = "\
+Examples:
+  memlens export sqlite ls.memlens --out ls.db    then: sqlite3 ls.db 'SELECT name, llc_misses FROM objects'")]
+pub struct SqliteArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
 fn tree_words() -> Words<Tree> {
     Words::new(Tree::ALL.iter().map(|tree| (tree.as_str(), Some(tree.meaning()))))
 }
@@ -139,6 +152,11 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
         ExportFormat::Flamegraph(args) => {
             let profile = with_amounts(&args.target, args.value)?;
             write(&args.target, |mut out| flame_graph(&profile, args.tree, args.value, &mut out))
+        }
+        ExportFormat::Sqlite(args) => {
+            let file = Database::of(args.target.open()?).and_then(Database::file);
+            let file = file.map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
+            write(&args.target, |out| out.write_all(&file))
         }
         ExportFormat::Pprof(args) => {
             let profile = with_amounts(&args.target, None)?;

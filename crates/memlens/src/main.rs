@@ -9,13 +9,13 @@
 //! run.rs           run, record     output.rs, recorder.rs         report.rs     report
 //! family.rs        programs followed                               backing_looks.rs how the kernel backs objects
 //! sample.rs        run and record in sample and burst mode         mode_choice.rs   --mode auto
-//! import.rs        import lackey                               export.rs     export callgrind
+//! import.rs        import lackey                               export.rs     export callgrind …
 //! compare.rs, diff.rs   compare, diff       check.rs   check        advise.rs     advise
 //! apply.rs         apply: apply_pages.rs, apply_prefetch.rs
 //! captured_process.rs   programs as a model of memory sees them: bus_capture.rs, resimulate.rs (what huge pages would do)
 //! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
-//! view.rs          view
+//! view.rs          view                                        query.rs      query
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
 //! streams.rs       stderr and stdout      shell.rs      commands to type        system.rs, internal_error.rs
 //! ```
@@ -60,6 +60,7 @@ mod mode_choice;
 mod observe;
 mod out_name;
 mod output;
+mod query;
 mod recorder;
 mod report;
 mod resimulate;
@@ -124,6 +125,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Apply(args) => apply::apply(&args),
         Command::Bus(args) => bus::bus(args),
         Command::Series(args) => bus_series::series(&args),
+        Command::Query(args) => query::query(&args),
         Command::Export(args) => export::export(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Doctor(args) => doctor::doctor(&args),

@@ -18,6 +18,7 @@ mod formats;
 mod generated_code;
 mod import;
 mod merge;
+mod query;
 mod report;
 mod run;
 mod sample;
