@@ -1,9 +1,9 @@
 //! Fields of the structures that objects consist of, and which operands touch them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use memlens_types::Counts;
+use rustc_hash::FxHashMap;
 
 use crate::{Cell, CodeIx, FieldIx, ObjectIx, Profile};
 
@@ -51,13 +51,13 @@ type Part = (FieldIx, f64, f64);
 /// Which part of a cell's counts belongs to which field.
 #[derive(Clone, Debug, Default)]
 pub struct FieldShares {
-    parts: HashMap<(CodeIx, ObjectIx), Vec<Part>>,
+    parts: FxHashMap<(CodeIx, ObjectIx), Vec<Part>>,
 }
 
 impl FieldShares {
     /// Of a profile. Linear in its field uses.
     pub fn of(profile: &Profile) -> Self {
-        let mut seen: HashMap<(CodeIx, ObjectIx), Vec<(FieldIx, f64)>> = HashMap::new();
+        let mut seen: FxHashMap<(CodeIx, ObjectIx), Vec<(FieldIx, f64)>> = FxHashMap::default();
         for part in &profile.field_uses {
             if let Some(field) = profile.fields.get(part.field.index()) {
                 seen.entry((part.code, field.object)).or_default().push((part.field, part.seen as f64));

@@ -6,7 +6,7 @@ use memlens_types::{Counts, ObjectKind};
 use crate::UnknownWord;
 use crate::View;
 use crate::column::Column;
-use crate::field;
+use crate::field::{self, FieldIndex};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, fixed, heading, wrapped};
 use crate::header::{Fact, of_them_prefetched};
 use crate::known::Known;
@@ -154,10 +154,17 @@ pub(crate) struct Structure {
 }
 
 /// The structure that those objects consist of which have one, if it is one and the same.
-pub(crate) fn structure(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) -> Option<Structure> {
-    let with_fields = objects.only(|index| field::fields_of(profile, index).next().is_some());
+/// `cells` are those of the objects, and may be others', too.
+pub(crate) fn structure<'a>(
+    index: &FieldIndex<'_>,
+    objects: &Namesakes<'_>,
+    cells: impl Iterator<Item = &'a Cell>,
+    whole: Whole,
+) -> Option<Structure> {
+    let profile = index.profile();
+    let with_fields = objects.only(|object| !index.of_object(object).is_empty());
     let element = with_fields.common(|object| Some(object.element.as_ref()))?;
-    let rows = field::of_objects(profile, &with_fields, whole);
+    let rows = field::of_objects(index, &with_fields, cells, whole);
     if rows.is_empty() {
         return None;
     }
@@ -175,7 +182,9 @@ pub(crate) fn structure(profile: &Profile, objects: &Namesakes<'_>, whole: Whole
 /// The same laid out.
 fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> Layout {
     let mut out = Layout::default();
-    if let Some(Structure { title, fields, wide, .. }) = structure(profile, objects, whole) {
+    if let Some(Structure { title, fields, wide, .. }) =
+        structure(&FieldIndex::of(profile), objects, profile.cells.iter(), whole)
+    {
         // In the order of places, which shows what lies beside what.
         let view = View { sort: Some(Column::Offset), top: None, trifles: true, ..view.clone() };
         out.push(Style::Dim, format!("\n{title}\n"));

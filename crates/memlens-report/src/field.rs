@@ -36,8 +36,7 @@ pub(crate) struct FieldCounts {
 
 impl FieldCounts {
     /// Of some cells.
-    pub(crate) fn of<'a>(profile: &Profile, cells: impl Iterator<Item = &'a Cell>) -> Self {
-        let shares = FieldShares::of(profile);
+    pub(crate) fn of<'a>(shares: &FieldShares, cells: impl Iterator<Item = &'a Cell>) -> Self {
         let mut found = Self { by_field: HashMap::new(), elsewhere: HashMap::new() };
         for cell in cells {
             let mut is_known = false;
@@ -58,13 +57,45 @@ impl FieldCounts {
     }
 }
 
-/// The fields of objects with equal structure in the order of their places, and at last what was not looked at.
-pub(crate) fn of_objects(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) -> Vec<Row> {
+/// Which fields objects have, and how cells are divided among them. Linear in the profile's field uses: made once for many objects.
+pub(crate) struct FieldIndex<'a> {
+    profile: &'a Profile,
+    by_object: HashMap<ObjectIx, Vec<(FieldIx, &'a Field)>>,
+    shares: FieldShares,
+}
+
+impl<'a> FieldIndex<'a> {
+    pub(crate) fn of(profile: &'a Profile) -> Self {
+        let mut by_object: HashMap<ObjectIx, Vec<(FieldIx, &Field)>> = HashMap::new();
+        for (at, field) in profile.fields.iter().enumerate() {
+            by_object.entry(field.object).or_default().push((FieldIx::from_index(at), field));
+        }
+        Self { profile, by_object, shares: FieldShares::of(profile) }
+    }
+
+    pub(crate) fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+
+    /// An object's fields.
+    pub(crate) fn of_object(&self, object: ObjectIx) -> &[(FieldIx, &'a Field)] {
+        self.by_object.get(&object).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// The fields of objects with equal structure in the order of their places, and at last what was not looked at; `cells` are those
+/// of the objects, and may be others', too.
+pub(crate) fn of_objects<'a>(
+    index: &FieldIndex<'_>,
+    objects: &Namesakes<'_>,
+    cells: impl Iterator<Item = &'a Cell>,
+    whole: Whole,
+) -> Vec<Row> {
+    let profile = index.profile;
     let members = objects.set();
-    let cells = profile.cells.iter().filter(|cell| members.contains(&cell.object));
-    let counts = FieldCounts::of(profile, cells);
+    let counts = FieldCounts::of(&index.shares, cells.filter(|cell| members.contains(&cell.object)));
     let mut fields = Groups::default();
-    for (ix, field) in objects.members().iter().flat_map(|&object| fields_of(profile, object)) {
+    for &(ix, field) in objects.members().iter().flat_map(|&object| index.of_object(object)) {
         fields.of((field.offset_bytes, field.name.as_deref())).push((ix, field));
     }
     let row = |same: Vec<(FieldIx, &Field)>| {
@@ -85,12 +116,6 @@ pub(crate) fn of_objects(profile: &Profile, objects: &Namesakes<'_>, whole: Whol
         rows.push(Row::new(profile, NOT_LOOKED_AT.to_owned(), &rest, false, whole));
     }
     rows
-}
-
-/// An object's fields.
-pub(crate) fn fields_of(profile: &Profile, object: ObjectIx) -> impl Iterator<Item = (FieldIx, &Field)> {
-    let all = profile.fields.iter().enumerate().map(|(at, field)| (FieldIx::from_index(at), field));
-    all.filter(move |(_, field)| field.object == object)
 }
 
 /// All fields; what is in none by its object. Fields of one type are one row, in whatever objects.
@@ -132,7 +157,7 @@ pub(crate) fn objects_with(profile: &Profile, name: &str) -> Vec<(ObjectIx, Coun
 
 /// What all rows by field are made of.
 fn all_fields(profile: &Profile) -> BTreeMap<Key, Vec<Part<'_>>> {
-    let counts = FieldCounts::of(profile, profile.cells.iter());
+    let counts = FieldCounts::of(&FieldShares::of(profile), profile.cells.iter());
     let mut groups: BTreeMap<Key, Vec<Part<'_>>> = BTreeMap::new();
     for (at, field) in profile.fields.iter().enumerate() {
         let Some(object) = profile.objects.get(field.object.index()) else { continue };

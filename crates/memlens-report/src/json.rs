@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_profile::{
-    Attribution, CacheInfo, Cell, CodeIx, CodeLocation, FieldIx, Frame, MachineInfo, Mark, ModuleIx, Object,
-    ObjectIx, PathCell, Profile, TlbInfo,
+    Attribution, CacheInfo, Cell, CodeIx, CodeLocation, FieldIx, FieldShares, Frame, MachineInfo, Mark,
+    ModuleIx, Object, ObjectIx, PathCell, Profile, TlbInfo,
 };
 use memlens_types::Counts;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -328,7 +328,7 @@ impl<'c> FieldEntries<'c> {
             fields.entry(field.object).or_default().push(FieldIx::from_index(at));
         }
         let cells = profile.cells.iter().filter(|_| !fields.is_empty());
-        Self { cost, counts: FieldCounts::of(profile, cells), fields }
+        Self { cost, counts: FieldCounts::of(&FieldShares::of(profile), cells), fields }
     }
 
     /// `null` where nothing is known of fields.

@@ -9,6 +9,7 @@ use super::PageView;
 use super::rows::PageTable;
 use crate::advice::Told;
 use crate::detail::{About, Structure, about, allocated_at, code_of, each_of, structure};
+use crate::field::FieldIndex;
 use crate::header::{Fact, command, facts, notes};
 use crate::namesakes::Namesakes;
 use crate::pattern::PatternWords;
@@ -161,6 +162,7 @@ fn table(profile: &Profile, by: By, top: Option<usize>) -> PageTable {
 /// What is behind the rows of objects that begin with these.
 fn details(profile: &Profile, wanted: &HashSet<u32>) -> BTreeMap<u32, Detail> {
     let words = PatternWords::new(profile);
+    let fields = FieldIndex::of(profile);
     let mut cells: HashMap<ObjectIx, Vec<&Cell>> = HashMap::new();
     for cell in &profile.cells {
         cells.entry(cell.object).or_default().push(cell);
@@ -170,7 +172,7 @@ fn details(profile: &Profile, wanted: &HashSet<u32>) -> BTreeMap<u32, Detail> {
         let id = first(&objects).filter(|id| wanted.contains(id))?;
         let of = |objects: &Namesakes<'_>| {
             let its = objects.members().iter().filter_map(|member| cells.get(member)).flatten().copied();
-            detail(&words, objects, its)
+            detail(&words, &fields, objects, its)
         };
         let mut detail = of(&objects);
         if let Some(each) = detail.each.as_mut() {
@@ -186,15 +188,16 @@ fn details(profile: &Profile, wanted: &HashSet<u32>) -> BTreeMap<u32, Detail> {
 
 fn detail<'a>(
     words: &PatternWords<'a>,
+    fields: &FieldIndex<'a>,
     objects: &Namesakes<'a>,
-    cells: impl Iterator<Item = &'a Cell>,
+    cells: impl Iterator<Item = &'a Cell> + Clone,
 ) -> Detail {
     let profile = words.profile();
     let About { title, summary, facts } = about(profile, objects);
     let whole = Whole::of(profile, &objects.counts());
     let first = objects.objects().next().filter(|_| objects.is_single());
     let each = (!objects.is_single()).then(|| each_of(profile, objects, whole));
-    let code = code_of(words, cells, whole, CodeGroup::Line).filter(|_| !profile.is_of_bus());
+    let code = code_of(words, cells.clone(), whole, CodeGroup::Line).filter(|_| !profile.is_of_bus());
     let shown = |part: crate::detail::Part| {
         PageTable::new(profile, part.rows, part.noun, part.columns, Some(MOST_LINES))
     };
@@ -205,7 +208,8 @@ fn detail<'a>(
         allocated_at: first.map(|object| allocated_at(profile, object).collect()).unwrap_or_default(),
         each: each.map(shown),
         parts: BTreeMap::new(),
-        structure: structure(profile, objects, whole).map(|structure| page_structure(profile, structure)),
+        structure: structure(fields, objects, cells, whole)
+            .map(|structure| page_structure(profile, structure)),
         code: code.map(shown),
     }
 }
