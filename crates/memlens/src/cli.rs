@@ -84,7 +84,7 @@ pub fn definition() -> clap::Command {
 fn exit_codes() -> String {
     let mut text = String::from(
         "Exit codes:\n  run and record end as the program did: with its exit code, or by the same signal.\n  \
-         check returns 1 if the profile meets a condition.\n  \
+         check returns 1 if the profile meets a condition, query --fail-if-rows if there is a row.\n  \
          Codes of memlens itself:\n",
     );
     for kind in FailureKind::ALL {

@@ -9,6 +9,7 @@ use memlens_query::{Answer, Database, QueryError, Value, schema_text};
 use memlens_report::{PlainColumn, csv_field, plain_table};
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 
+use crate::check;
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
 use crate::report::process_folder;
@@ -27,7 +28,8 @@ Examples:
   memlens query ls.memlens 'SELECT name, function, sum(llc_misses) FROM accesses GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 10'
   memlens query ls.memlens 'SELECT name, access, count(*), sum(stall_cycles) FROM accesses GROUP BY 1, 2' --format csv
   memlens query new.memlens --with old=old.memlens 'SELECT name, o.llc_misses, n.llc_misses FROM objects n JOIN old.objects o \
-     USING (kind, name, place) ORDER BY n.llc_misses - o.llc_misses DESC LIMIT 10'"
+     USING (kind, name, place) ORDER BY n.llc_misses - o.llc_misses DESC LIMIT 10'
+  memlens query new.memlens --fail-if-rows 'SELECT name, field_name, source FROM field_accesses WHERE llc_misses > 1000000'"
 )]
 pub struct QueryArgs {
     /// The profile
@@ -45,6 +47,10 @@ pub struct QueryArgs {
     /// A table for people, or rows for programs, with raw numbers
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: QueryFormat,
+
+    /// Return 1 if the last statement gives a row: a gate for changes, of whatever SQL can ask for
+    #[arg(long)]
+    pub fail_if_rows: bool,
 
     /// One process of a profile recorded with --follow children or merged: its number or process id
     #[arg(long, value_name = "N|PID")]
@@ -94,7 +100,8 @@ pub fn query(args: &QueryArgs) -> Result<u8, Failure> {
         QueryFormat::Csv => csv(&answers, out),
         QueryFormat::Json => json(&answers, out),
     })?;
-    Ok(0)
+    let has_rows = answers.last().is_some_and(|answer| !answer.rows.is_empty());
+    Ok(if args.fail_if_rows && has_rows { check::FAILS } else { 0 })
 }
 
 fn failure(error: QueryError) -> Failure {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{compiled, failing, memlens, succeeding, write_small_profile};
+use crate::support::{call, compiled, failing, memlens, succeeding, write_small_profile};
 use serde_json::Value;
 
 /// A hash table of structures that two functions search, and a list.
@@ -180,6 +180,19 @@ fn questions_come_from_stdin_too_and_of_several_profiles() {
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "more\r\n0\r\n\r\nn\r\n1\r\n");
+}
+
+#[test]
+fn a_question_may_be_a_gate() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write_small_profile(&folder.path().join("p"));
+    for (least, code) in [(1000, 1), (1001, 0)] {
+        let sql = format!("SELECT 1; SELECT name FROM objects WHERE loads >= {least}");
+        let output = call(folder.path(), &["query", "p", &sql, "--fail-if-rows"]);
+        assert_eq!(output.status.code(), Some(code), "{least}");
+    }
+    let output = call(folder.path(), &["query", "p", "SELECT 1"]);
+    assert_eq!(output.status.code(), Some(0));
 }
 
 #[test]
