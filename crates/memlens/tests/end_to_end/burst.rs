@@ -70,13 +70,17 @@ fn misses_are_those_of_the_data_that_does_not_fit() {
     let (table_loads, small_loads) =
         (table["loads"].as_f64().expect("a number"), small["loads"].as_f64().expect("a number"));
     assert!((0.8..1.25).contains(&(table_loads / small_loads)), "{table_loads} {small_loads}");
-    // How sure the whole is: of a round's loads the table's misses seven times of eight.
-    let ratio = report["totals"]["llc_miss_ratio"].as_f64().expect("a number");
-    let range = report["totals"]["llc_miss_ratio_ci90"].as_array().expect("of bursts");
-    let [low, high] = [0, 1].map(|end| range[end].as_f64().expect("a number"));
-    assert!(0.1 < low && low <= ratio && ratio <= high && high < 1.0, "{range:?}");
+    // How sure the whole is, which fewer bursts than five do not tell: of a round's loads the table's misses seven times of eight.
+    let is_told = report["run"]["effective_bursts"].as_f64().is_some_and(|bursts| bursts >= 5.0);
     let text = succeeding(folder.path(), &["report", "p"]);
-    assert!(text.contains("likely     of the accesses, nine times of ten: L2 "), "{text}");
+    assert_eq!(text.contains("likely     of the accesses, nine times of ten: L2 "), is_told, "{text}");
+    let range = &report["totals"]["llc_miss_ratio_ci90"];
+    assert_eq!(range.is_array(), is_told, "{range}");
+    if is_told {
+        let ratio = report["totals"]["llc_miss_ratio"].as_f64().expect("a number");
+        let [low, high] = [0, 1].map(|end| range[end].as_f64().expect("a number"));
+        assert!(0.1 < low && low <= ratio && ratio <= high && high < 1.0, "{range:?}");
+    }
     // How sure the shares are, that of the wait and that of the stalls: nearly all is the table's in every burst.
     for share in ["share", "stall_share"] {
         let of = |object: &Value| {
