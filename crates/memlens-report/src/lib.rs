@@ -1,4 +1,4 @@
-//! How a profile is shown: tables for people, JSON and CSV for programs; callgrind, pprof and flame graphs for other tools.
+//! How a profile is shown: tables for people, JSON and CSV for programs; callgrind, pprof, DHAT and flame graphs for other tools.
 //!
 //! What people read is laid out in pieces with looks (`styled.rs`). These become text with a terminal's codes ([`table`],
 //! [`object_detail`], [`code_detail`]), or lines for something that shows them itself, each row with what it is of
@@ -71,7 +71,7 @@ pub use page::{Page, PlacedColumn, groupings, header_page, summary_page, table_p
 pub use plain_table::{PlainColumn, plain_table};
 pub use prediction::prediction_table;
 pub use row::By;
-pub use stacks::{Tree, flame_graph, folded, pprof, stack_columns, stacks_total};
+pub use stacks::{Dhat, Tree, flame_graph, folded, pprof, stack_columns, stacks_total};
 pub use styled::{Line, LineKind, Style};
 pub use table::{View, table};
 pub use target::Target;

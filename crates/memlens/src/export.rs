@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use memlens_profile::Profile;
 use memlens_query::Database;
-use memlens_report::{Column, Tree, callgrind, flame_graph, folded, pprof, stack_columns, stacks_total};
+use memlens_report::{
+    Column, Dhat, Tree, callgrind, flame_graph, folded, pprof, stack_columns, stacks_total,
+};
 
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
@@ -28,6 +30,8 @@ pub struct ExportArgs {
 pub enum ExportFormat {
     /// For callgrind_annotate and KCachegrind: data objects as entries, functions as their callers
     Callgrind(CallgrindArgs),
+    /// For valgrind's DHAT viewer and Firefox Profiler: where the heap is allocated, how much, and how much of it is read and written
+    Dhat(DhatArgs),
     /// A flame graph as one SVG file: where data was made, what it is, who touches it; or who touches what, through which calls
     Flamegraph(StacksArgs),
     /// Collapsed stacks, a line each, for flamegraph.pl, inferno, speedscope and others
@@ -75,6 +79,24 @@ Examples:
 pub struct CallgrindArgs {
     #[command(flatten)]
     target: Target,
+}
+
+/// Arguments of `memlens export dhat`.
+#[derive(Args, Debug)]
+#[command(
+    before_help = "\
+Examples:
+  memlens export dhat ls.memlens --out dhat.out.ls                         then: load it in valgrind's dh_view.html
+  memlens export dhat ls.memlens --value llc_misses --out dhat.out.ls      last-level misses in place of bytes",
+    after_long_help = list("--value", stack_columns())
+)]
+pub struct DhatArgs {
+    #[command(flatten)]
+    target: Target,
+
+    /// What stands in place of bytes: a column, and accesses or samples in place of blocks; if not given, bytes and blocks that were allocated
+    #[arg(long, value_name = "COLUMN", value_parser = amount_words(), hide_possible_values = true)]
+    value: Option<Column>,
 }
 
 /// Arguments of `memlens export flamegraph` and `folded`.
@@ -145,6 +167,7 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
             }
             write(&args.target, |mut out| callgrind::write(&profile, &mut out))
         }
+        ExportFormat::Dhat(args) => export_dhat(args),
         ExportFormat::Folded(args) => {
             let profile = with_amounts(&args.target, args.value)?;
             write(&args.target, |mut out| folded(&profile, args.tree, args.value, &mut out))
@@ -163,6 +186,32 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
             write(&args.target, |mut out| pprof(&profile, args.tree, &mut out))
         }
     }
+}
+
+/// Writes the heap, and says what it leaves out.
+fn export_dhat(args: &DhatArgs) -> Result<u8, Failure> {
+    let profile = match args.value {
+        Some(_) => with_amounts(&args.target, args.value)?,
+        None => args.target.open()?,
+    };
+    let dhat = Dhat::of(&profile, args.value);
+    if dhat.is_empty() {
+        let message = match args.value {
+            Some(column) => format!("no {} are of heap blocks: there is nothing to export", column.as_str()),
+            None => "the profile has no heap blocks whose allocation was seen: there is nothing to export"
+                .to_owned(),
+        };
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
+    let code = write(&args.target, |mut out| dhat.write(&mut out))?;
+    if dhat.left_out() >= 0.0005 {
+        streams::say(&format!(
+            "{:.1} % of {} is not in the file, which has heap blocks only: globals, stacks, mappings … (memlens export flamegraph has all)",
+            100.0 * dhat.left_out(),
+            dhat.cost()
+        ));
+    }
+    Ok(code)
 }
 
 /// The profile, if it has any of what is wanted of it.

@@ -1,4 +1,4 @@
-//! A profile as weighted stacks, for tools that show nothing else: flame graphs, pprof.
+//! A profile as weighted stacks, for tools that show nothing else: flame graphs, pprof, DHAT's viewer.
 //!
 //! ```text
 //! by data    heap ; main ; build ; nodes ; .next ; walk          where it was made, what it is, who touches it
@@ -8,6 +8,7 @@
 //! Either tree has each access once, so that the widths of its levels add up to the profile's totals. By code there are the callers where the
 //! profile has call paths, else the functions of the instruction alone; fields are in the tree by data.
 
+mod dhat;
 mod flame;
 mod folded;
 mod pprof;
@@ -20,6 +21,7 @@ use std::str::FromStr;
 use memlens_profile::{CodeIx, FieldIx, FieldShares, FrameIx, ModuleIx, ObjectIx, Profile};
 use memlens_types::{Counts, ObjectKind};
 
+pub use self::dhat::Dhat;
 pub use self::flame::flame_graph;
 pub use self::folded::folded;
 pub use self::pprof::pprof;

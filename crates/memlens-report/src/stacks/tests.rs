@@ -182,3 +182,80 @@ fn numbers_at_a_names_end_are_no_amounts() {
     crate::folded(&profile, Tree::Data, Some(Column::DramWrites), &mut text).expect("memory");
     assert_eq!(String::from_utf8(text).expect("text"), "heap;main;make;stack of thread_3 5\n");
 }
+
+/// [`profile`] with blocks: 3 of 240 bytes in the array, a further object of the same call stack, and one that was found through a pointer.
+fn heap() -> Profile {
+    let mut profile = profile();
+    profile.run.pid = Some(42);
+    profile.run.instructions = Some(9000);
+    profile.objects[0].blocks = 3;
+    profile.objects[0].bytes = Some(240);
+    let heap = |id, name: &str| Object { id, kind: ObjectKind::Heap, name: name.into(), ..Object::default() };
+    let counts = Counts { stores: 2, store_bytes: 8, l1_store_misses: 1, ..Counts::default() };
+    let twin = Object { site: Some(StackIx(0)), blocks: 1, bytes: Some(10), counts, ..heap(10, "twin") };
+    let pointed = Object { counts, ..heap(11, "heap through head") };
+    profile.objects.extend([twin, pointed]);
+    profile
+}
+
+fn dhat(profile: &Profile, column: Option<Column>) -> String {
+    let mut text = Vec::new();
+    crate::Dhat::of(profile, column).write(&mut text).expect("memory");
+    String::from_utf8(text).expect("text")
+}
+
+#[test]
+fn dhat_has_one_point_for_each_call_stack_that_allocated() {
+    // 240 + 10 bytes in 3 + 1 blocks; a thousand loads of 8 bytes.
+    let wanted = concat!(
+        r#"{"dhatFileVersion":2,"mode":"heap, memlens exact","verb":"Allocated","bklt":false,"bkacc":true,"#,
+        r#""tu":"instrs","Mtu":"Minstr","cmd":"./app","pid":42,"te":9000,"#,
+        r#""pps":[{"tb":250,"tbk":4,"rb":8000,"wb":8,"fs":[1,2]}],"#,
+        r#""ftbl":["[root]","0x1003: make (app.c:3)","0x1014: main (app.c:20)"]}"#,
+        "\n"
+    );
+    assert_eq!(dhat(&heap(), None), wanted);
+    // Without a source line the file's path stands there, without a function the viewer's word for that; and what is estimated is said to be.
+    let mut bare = heap();
+    bare.run.estimated = true;
+    bare.run.mode = "burst".into();
+    (bare.run.pid, bare.run.instructions, bare.run.wall_seconds) = (None, None, Some(0.5));
+    bare.frames[0] = Frame { module: Some(ModuleIx(0)), offset: 0xabc, ..Frame::default() };
+    bare.frames[1] = Frame { offset: 0x7f00, ..Frame::default() };
+    let wanted = concat!(
+        r#"{"dhatFileVersion":2,"mode":"heap, memlens burst, estimated","verb":"Allocated","bklt":false,"bkacc":true,"#,
+        r#""tu":"µs","Mtu":"s","cmd":"./app","pid":0,"te":500000,"#,
+        r#""pps":[{"tb":250,"tbk":4,"rb":8000,"wb":8,"fs":[1,2]}],"#,
+        r#""ftbl":["[root]","0xABC: ??? (in /bin/app)","0x7F00: ???"]}"#,
+        "\n"
+    );
+    assert_eq!(dhat(&bare, None), wanted);
+}
+
+#[test]
+fn dhat_shows_a_column_in_place_of_bytes() {
+    // 100 + 1 misses in 1,000 + 2 accesses of the call stack, and those of a block whose allocation nobody saw.
+    let wanted = concat!(
+        r#"{"dhatFileVersion":2,"mode":"l1_misses of the heap, memlens exact","verb":"Allocated","bklt":false,"bkacc":false,"#,
+        r#""bu":"l1_misses","bsu":"l1_misses","bksu":"accesses","#,
+        r#""tu":"instrs","Mtu":"Minstr","cmd":"./app","pid":42,"te":9000,"#,
+        r#""pps":[{"tb":101,"tbk":1002,"fs":[1,2]},{"tb":1,"tbk":2,"fs":[3]}],"#,
+        r#""ftbl":["[root]","0x1003: make (app.c:3)","0x1014: main (app.c:20)","heap through head"]}"#,
+        "\n"
+    );
+    assert_eq!(dhat(&heap(), Some(Column::L1Misses)), wanted);
+}
+
+#[test]
+fn dhat_tells_how_much_it_leaves_out() {
+    let of = |column| {
+        let dhat = crate::Dhat::of(&heap(), column);
+        (dhat.cost(), dhat.left_out())
+    };
+    // The global has 500 of 1,500 loads, and none of the misses.
+    assert_eq!(of(Some(Column::Loads)), ("loads", 500.0 / 1500.0));
+    assert_eq!(of(Some(Column::L1Misses)), ("l1_misses", 0.0));
+    assert_eq!(of(None).0, "wait_cycles");
+    assert!(crate::Dhat::of(&profile(), None).is_empty(), "no bytes are known");
+    assert!(crate::Dhat::of(&Profile::default(), Some(Column::Loads)).is_empty());
+}

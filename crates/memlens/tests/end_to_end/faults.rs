@@ -438,6 +438,8 @@ fn what_exists_stays() {
         ],
         &["export", "callgrind", "p", "--out", "file"],
         &["export", "pprof", "p", "--out", "file"],
+        &["export", "dhat", "p", "--out", "file"],
+        &["export", "sqlite", "p", "--out", "file"],
     ] {
         let message = failing(folder.path(), words, 73);
         assert_one_message(&message);

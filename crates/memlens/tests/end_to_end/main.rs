@@ -10,6 +10,7 @@ mod calibrate;
 mod callers;
 mod check;
 mod command_line;
+mod dhat;
 mod diff;
 mod faults;
 mod follow;
