@@ -414,9 +414,34 @@ def a_recording_is_followed(profiles):
         view.select(lambda row: row == selected, selected)
         write(complete=True, generation=9)
         os.close(lock)
-        view.see("the recording has ended")
-        view.wait(lambda text: "● recording" not in text, "the end")
+        view.see("the recording has ended: this is all")
+        view.wait(lambda text: "● recording" not in text and "partial" not in text, "the end")
         view.select(lambda row: row == selected, selected)
+
+
+def a_recording_that_was_killed_says_so(profiles):
+    killed = profiles.folder / "killed.memlens"
+    # A state every moment, of a program that does not end by itself.
+    command = [profiles.memlens, "record", "--mode", "exact", "-q", "--flush-every", "1", "--out", killed, "--", "sh", "-c", "while :; do :; done"]
+    recording = subprocess.Popen(list(map(str, command)), start_new_session=True)
+    try:
+        end = time.monotonic() + 60
+        while not (killed / "profile.json").exists():
+            expect(time.monotonic() < end, "nothing is recorded in a minute")
+            time.sleep(0.1)
+        with View(profiles.memlens, killed) as view:
+            view.see("● recording, loaded")
+            recording.kill()
+            recording.wait()
+            view.see("partial: the end of the run is missing", "the recording has ended early")
+            view.press("enter")
+            view.see("by object › ", "partial: the end of the run is missing")
+        with View(profiles.memlens, killed) as view:
+            view.see("partial: the end of the run is missing")
+    finally:
+        # The program goes on without memlens.
+        os.killpg(recording.pid, signal.SIGKILL)
+        recording.wait()
 
 
 def where_nothing_happens_nothing_is_done(profiles):
@@ -460,6 +485,7 @@ CHECKS = [
     the_terminal_is_given_back,
     colours_are_left_out_where_nobody_wants_them,
     a_recording_is_followed,
+    a_recording_that_was_killed_says_so,
     where_nothing_happens_nothing_is_done,
     without_a_terminal_it_says_so,
 ]

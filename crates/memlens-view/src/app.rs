@@ -129,6 +129,11 @@ impl App {
         self.recorded.is_running
     }
 
+    /// Whether the profile lacks the end of the run, and there will be no more of it: its recording was killed, or its program.
+    pub(crate) fn is_cut(&self) -> bool {
+        !self.is_running() && self.profile().attribution.truncated
+    }
+
     /// Seconds since the profile was loaded.
     pub(crate) fn age_seconds(&self) -> u64 {
         self.loaded.elapsed().as_secs()
@@ -137,7 +142,9 @@ impl App {
     /// Shows the profile's next state in place of the last one. What is selected stays so, if it is there still.
     pub fn renew(&mut self, recorded: Recorded) {
         if self.is_running() && !recorded.is_running {
-            self.message = Some("the recording has ended: this is all of it".to_owned());
+            let is_cut = recorded.profile.attribution.truncated;
+            let how = if is_cut { " early: this is what there is of it" } else { ": this is all of it" };
+            self.message = Some(format!("the recording has ended{how}"));
         }
         self.recorded = recorded;
         self.loaded = Instant::now();

@@ -1,7 +1,7 @@
 //! The state on the screen.
 //!
 //! ```text
-//!  memlens    the command                                       ● recording, as of 3 s ago
+//!  memlens    the command                                       ● recording, as of 3 s ago, or that the end is missing
 //!  run        mode, time …                                    (in pages: what led there)
 //!  1 object  2 site  3 function …
 //!  titles of columns
@@ -183,20 +183,25 @@ fn name(shown: &Shown) -> String {
     }
 }
 
-/// That the program runs still, and how old what is shown is.
+/// That the program runs still, and how old what is shown is; or that the profile ends before the program did.
 fn recording(app: &App, frame: &mut Frame<'_>, area: Rect) {
-    if !app.is_running() {
-        return;
-    }
-    let age = match app.age_seconds() {
-        seconds @ 0..100 => format!("{seconds} s"),
-        seconds => format!("{} min", seconds / 60),
+    let (text, colour) = match () {
+        _ if app.is_running() => {
+            let age = match app.age_seconds() {
+                seconds @ 0..100 => format!("{seconds} s"),
+                seconds => format!("{} min", seconds / 60),
+            };
+            (format!(" ● recording, loaded {age} ago "), Color::Green)
+        }
+        _ if app.is_cut() => {
+            let more = if area.width < 80 { "" } else { ": the end of the run is missing" };
+            (format!(" ◐ partial{more} "), Color::Yellow)
+        }
+        _ => return,
     };
-    let text = format!(" ● recording, loaded {age} ago ");
     let width = (text.width() as u16).min(area.width);
     let place = Rect { x: area.width - width, width, ..area };
-    let look =
-        if app.colour { Style::new().fg(Color::Green) } else { Style::new().add_modifier(Modifier::BOLD) };
+    let look = if app.colour { Style::new().fg(colour) } else { Style::new().add_modifier(Modifier::BOLD) };
     frame.render_widget(Clear, place);
     frame.render_widget(Span::styled(text, look), place);
 }

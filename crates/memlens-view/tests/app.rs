@@ -430,7 +430,25 @@ fn another_state_of_the_profile_keeps_what_was_chosen() {
     seen.draw();
     assert!(seen.lines()[0].starts_with("memlens "), "{}", seen.text());
     assert!(seen.status().contains("the recording has ended"), "{}", seen.status());
-    assert!(!seen.text().contains("● recording"), "{}", seen.text());
+    assert!(!seen.text().contains("● recording") && !seen.text().contains("partial"), "{}", seen.text());
+}
+
+#[test]
+fn a_profile_without_the_end_of_the_run_says_so_on_every_page() {
+    let mut profile = bfs::profile();
+    profile.attribution.truncated = true;
+    let mut seen = Seen::of(profile.clone(), &AppOptions::default(), (120, 40));
+    let is_told = |seen: &Seen| seen.lines()[0].ends_with(" ◐ partial: the end of the run is missing");
+    assert!(is_told(&seen), "{}", seen.text());
+    seen.press(&[Enter]);
+    assert!(is_told(&seen) && seen.lines()[0].starts_with("by object › #"), "{}", seen.text());
+    // What is being recorded will have its end.
+    seen.app.renew(Recorded { profile: profile.clone(), is_running: true });
+    seen.draw();
+    assert!(!is_told(&seen) && seen.lines()[0].contains("● recording"), "{}", seen.text());
+    seen.app.renew(Recorded { profile, is_running: false });
+    seen.draw();
+    assert!(is_told(&seen) && seen.status().contains("the recording has ended early"), "{}", seen.status());
 }
 
 #[test]
