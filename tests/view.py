@@ -419,6 +419,24 @@ def a_recording_is_followed(profiles):
         view.select(lambda row: row == selected, selected)
 
 
+def a_profile_is_loaded_again(profiles):
+    copy = profiles.folder / "copy.memlens"
+    shutil.copytree(profiles.of("exact"), copy)
+    manifest = copy / "profile.json"
+    with View(profiles.memlens, copy) as view:
+        view.see("? keys")
+        view.press("down", "r")
+        view.see("loaded again")
+        selected = view.screen.selected()
+        manifest.rename(copy / "away")
+        view.press("r")
+        view.see("cannot open the profile")
+        view.select(lambda row: row == selected, selected)
+        (copy / "away").rename(manifest)
+        view.press("r")
+        view.see("loaded again")
+
+
 def a_recording_that_was_killed_says_so(profiles):
     killed = profiles.folder / "killed.memlens"
     # A state every moment, of a program that does not end by itself.
@@ -485,6 +503,7 @@ CHECKS = [
     the_terminal_is_given_back,
     colours_are_left_out_where_nobody_wants_them,
     a_recording_is_followed,
+    a_profile_is_loaded_again,
     a_recording_that_was_killed_says_so,
     where_nothing_happens_nothing_is_done,
     without_a_terminal_it_says_so,

@@ -34,6 +34,8 @@ pub enum Then {
     Draw,
     /// [`App::advise`] is waited for.
     Advise,
+    /// [`App::reload`] is.
+    Reload,
     /// The end.
     Quit,
 }
@@ -164,6 +166,17 @@ impl App {
         };
         let kept = self.opened.iter().take_while(|opened| is_there(opened)).count();
         self.opened.truncate(kept);
+    }
+
+    /// Shows what was read again, after [`Then::Reload`], or says why it could not be: the last state then stays.
+    pub fn reload(&mut self, read: Result<Recorded, String>) {
+        match read {
+            Ok(recorded) => {
+                self.message = Some("loaded again".to_owned());
+                self.renew(recorded);
+            }
+            Err(why) => self.message = Some(why),
+        }
     }
 
     /// Shows advice, after [`Then::Advise`].
@@ -308,6 +321,7 @@ impl App {
             KeyCode::BackTab if !self.opened.is_empty() => self.sheet().table_step(false),
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Char('a') => return Then::Advise,
+            KeyCode::Char('r') => return Then::Reload,
             KeyCode::Char('n') => self.open(Shown::Notes),
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(Shown::Keys),
             _ if self.opened.is_empty() => self.key_of_table(key),

@@ -15,10 +15,17 @@ pub struct Recorded {
 ///
 /// 1. [`renewed`](Source::renewed) is asked at most once a second, and costs little when nothing has changed.
 /// 2. What cannot be read just now is `None`: the last state stays in sight.
-/// 3. [`advice`](Source::advice) is asked when a reader wants it, of a profile that came from here.
+/// 3. [`read`](Source::read) is asked when a reader wants it, and reads all of it, also where nothing seems to have changed.
+/// 4. [`advice`](Source::advice) is asked when a reader wants it, of a profile that came from here.
 pub trait Source {
     /// The present state, if it is another one than was handed out last.
     fn renewed(&mut self) -> Option<Recorded>;
+
+    /// The present state.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in a sentence.
+    fn read(&mut self) -> Result<Recorded, String>;
 
     /// What to do about the profile's data, or why nothing can be said of it.
     fn advice(&mut self, profile: &Profile) -> String;

@@ -60,6 +60,7 @@ pub fn show(app: &mut App, source: &mut dyn Source) -> io::Result<()> {
                             let advice = source.advice(app.profile());
                             app.advise(advice);
                         }
+                        Then::Reload => app.reload(source.read()),
                         Then::Quit => return Ok(()),
                     }
                 }

@@ -434,6 +434,25 @@ fn another_state_of_the_profile_keeps_what_was_chosen() {
 }
 
 #[test]
+fn a_profile_is_loaded_again_or_stays() {
+    let mut seen = Seen::new();
+    seen.press(&[Down, Down]);
+    let selected = seen.selected();
+    assert_eq!(seen.letters("r"), Then::Reload);
+    seen.app.reload(Err("cannot open it".into()));
+    seen.draw();
+    assert!(seen.status().starts_with(" cannot open it"), "{}", seen.status());
+    assert_eq!(seen.selected(), selected);
+    let mut more = bfs::profile();
+    more.run.command = vec!["./another".into()];
+    seen.app.reload(Ok(Recorded { profile: more, is_running: false }));
+    seen.draw();
+    assert!(seen.status().starts_with(" loaded again"), "{}", seen.status());
+    assert!(seen.lines()[0].contains("./another"), "{}", seen.text());
+    assert_eq!(seen.selected(), selected);
+}
+
+#[test]
 fn a_profile_without_the_end_of_the_run_says_so_on_every_page() {
     let mut profile = bfs::profile();
     profile.attribution.truncated = true;

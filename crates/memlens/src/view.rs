@@ -105,11 +105,11 @@ impl Files {
     /// The profile as it is now.
     fn open(path: PathBuf) -> Result<(Self, Recorded), Failure> {
         let mut files = Self { path, read: Vec::new(), is_running: false };
-        let recorded = files.read()?;
+        let recorded = files.load()?;
         Ok((files, recorded))
     }
 
-    fn read(&mut self) -> Result<Recorded, Failure> {
+    fn load(&mut self) -> Result<Recorded, Failure> {
         // Before the files themselves: what is written meanwhile is read next time.
         let stamps = stamps(&self.path);
         let is_locked = output::is_recorded_into(&self.path);
@@ -127,7 +127,11 @@ impl Source for Files {
             return None;
         }
         // Half of it may have been replaced while it was read.
-        self.read().ok()
+        self.load().ok()
+    }
+
+    fn read(&mut self) -> Result<Recorded, String> {
+        self.load().map_err(|failure| failure.to_string())
     }
 
     fn advice(&mut self, profile: &Profile) -> String {
