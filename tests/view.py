@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KEYS = {
     "enter": "\r", "esc": "\x1b", "tab": "\t", "backtab": "\x1b[Z", "backspace": "\x7f", "space": " ",
     "up": "\x1b[A", "down": "\x1b[B", "right": "\x1b[C", "left": "\x1b[D",
-    "home": "\x1b[H", "end": "\x1b[F", "pgup": "\x1b[5~", "pgdn": "\x1b[6~", "ctrl-c": "\x03",
+    "home": "\x1b[H", "end": "\x1b[F", "pgup": "\x1b[5~", "pgdn": "\x1b[6~", "ctrl-c": "\x03", "ctrl-z": "\x1a",
 }
 # A sequence that steers the terminal, or one character.
 PIECE = re.compile(r"\x1b\[([?>]?)([0-9;]*)([@-~])|\x1b[@-Z\\-_=>]|\x1b\][^\x07]*\x07|(.)", re.DOTALL)
@@ -110,9 +110,9 @@ class Screen:
 
 
 class View:
-    """`memlens view` at the other end of a terminal."""
+    """`memlens view` at the other end of a terminal, or another command."""
 
-    def __init__(self, memlens, profile, *words, columns=120, lines=32, environment=()):
+    def __init__(self, memlens, profile, *words, columns=120, lines=32, environment=(), command=None):
         self.screen, self.decoder = Screen(columns, lines), codecs.getincrementaldecoder("utf-8")("replace")
         ours, theirs = pty.openpty()
         self.terminal, self.theirs = ours, theirs
@@ -126,7 +126,7 @@ class View:
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-        command = list(map(str, [memlens, "view", profile, *words]))
+        command = command or list(map(str, [memlens, "view", profile, *words]))
         self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=variables, preexec_fn=begin)
 
     def __enter__(self):
@@ -372,6 +372,66 @@ def the_terminal_is_given_back(profiles):
             expect(found == code, f"after {how} it ends with {found}, not {code}")
 
 
+def children_of(process):
+    return list(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
+
+
+def in_a_shell_it_stops_and_goes_on(profiles):
+    """Ctrl-Z, and stops from elsewhere, where a shell gets the terminal meanwhile."""
+    shells = [["sh", "-i"], ["bash", "--norc", "--noprofile", "-i"]]
+    for shell in shells:
+        if not shutil.which(shell[0]):
+            continue
+        variables = {"PS1": "ready> ", "ENV": "", "HISTFILE": ""}
+        with View(None, None, command=shell, environment=variables.items()) as view:
+            def is_the_shells():
+                view.wait(lambda text: 1049 not in view.screen.modes and 25 in view.screen.modes, "the shell's screen")
+                view.screen.clear()
+                view.screen.row = 0
+                # What the shell's commands find; its own lines may be edited letter by letter.
+                view.press("stty -a | tr ' ' '\\n' | grep -cx 'icanon;*\\|echo;*\\|isig;*' | sed s,^,usual:,\n")
+                view.see("usual:3")
+
+            view.see("ready>")
+            view.press(f"'{profiles.memlens}' view '{profiles.of('exact')}'\n")
+            view.see("? keys")
+            view.press("down", "down")
+            selected = view.screen.selected()
+            for how in ("ctrl-z", "ctrl-z", signal.SIGTSTP, signal.SIGSTOP, "bg", "ctrl-z"):
+                if isinstance(how, str):
+                    view.press("ctrl-z")
+                    is_the_shells()
+                    if how == "bg":
+                        # It wants the terminal, which the shell has: it is stopped again.
+                        view.press("bg\n")
+                        time.sleep(0.5)
+                        is_the_shells()
+                else:
+                    os.kill(children_of(view.process.pid)[0], how)
+                    time.sleep(0.3)
+                    view.read()
+                view.screen.clear()
+                view.press("fg\n")
+                view.see("memlens ", "? keys", "total")
+                view.select(lambda row: row == selected, selected)
+                expect(1049 in view.screen.modes and 25 not in view.screen.modes, f"{shell[0]}, {how}: the screen is not taken again")
+                view.press("up", "down")
+                view.select(lambda row: row == selected, selected)
+            view.press("q")
+            is_the_shells()
+            view.press("exit\n")
+            view.process.wait(5)
+
+
+def where_nobody_could_go_on_it_does_not_stop(profiles):
+    # The terminal's only process: no shell would get it back.
+    with profiles.view("exact") as view:
+        view.press("down", "ctrl-z", "down")
+        view.see(" 3 of ")
+        view.press("q")
+        expect(view.end() == 0, "another exit code")
+
+
 def colours_are_left_out_where_nobody_wants_them(profiles):
     coloured = set(range(30, 48)) - {39}
     with profiles.view("exact") as view:
@@ -501,6 +561,8 @@ CHECKS = [
     samples_have_callers_and_no_advice,
     another_size_is_laid_out_anew,
     the_terminal_is_given_back,
+    in_a_shell_it_stops_and_goes_on,
+    where_nobody_could_go_on_it_does_not_stop,
     colours_are_left_out_where_nobody_wants_them,
     a_recording_is_followed,
     a_profile_is_loaded_again,

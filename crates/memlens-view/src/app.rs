@@ -36,6 +36,8 @@ pub enum Then {
     Advise,
     /// [`App::reload`] is.
     Reload,
+    /// The process stops, as of other programs by the terminal's key for it, and goes on where it was.
+    Suspend,
     /// The end.
     Quit,
 }
@@ -286,7 +288,8 @@ impl App {
             return Then::Quit;
         }
         if control {
-            return Then::Draw;
+            let is_stop = matches!(key.code, KeyCode::Char('z' | 'Z'));
+            return if is_stop { Then::Suspend } else { Then::Draw };
         }
         if key.modifiers.contains(KeyModifiers::ALT) {
             // What a terminal sends for Escape and a letter, too, where they come at once.

@@ -16,6 +16,7 @@ pub(crate) const KEYS: [(&str, &[(&str, &str)]); 5] = [
             ("n", "the run, the machine, and all notes"),
             ("? h", "this page"),
             ("Ctrl-C", "quit"),
+            ("Ctrl-Z", "stop, until fg in the shell"),
         ],
     ),
     (

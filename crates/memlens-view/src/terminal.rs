@@ -4,10 +4,12 @@
 //!  key, other size ──► App ──► drawn again
 //!  a second        ──► Source: another state? ──► App ──► drawn again
 //!  SIGINT, SIGTERM, SIGHUP ──► a thread of its own: gives the terminal back, then ends the process by the signal
+//!  Ctrl-Z          ──► gives the terminal back, stops; SIGCONT, also after other stops ──► takes it again, drawn again
 //!  return, panic   ──► Screen is dropped: gives the terminal back
 //! ```
 
 use std::io::{self, BufWriter, Stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,9 +22,11 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGTTOU, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
-use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::{emulate_default_handler, raise};
 
 use crate::app::{App, Then};
 use crate::source::Source;
@@ -45,6 +49,10 @@ pub fn show(app: &mut App, source: &mut dyn Source) -> io::Result<()> {
     let mut next_look = Instant::now() + LOOK;
     let mut is_drawn = false;
     loop {
+        if screen.has_gone_on() {
+            screen.take()?;
+            is_drawn = false;
+        }
         // Keys that wait already are answered by one picture.
         if !is_drawn && !event::poll(Duration::ZERO)? {
             screen.draw(app)?;
@@ -61,6 +69,7 @@ pub fn show(app: &mut App, source: &mut dyn Source) -> io::Result<()> {
                             app.advise(advice);
                         }
                         Then::Reload => app.reload(source.read()),
+                        Then::Suspend => screen.suspend()?,
                         Then::Quit => return Ok(()),
                     }
                 }
@@ -86,18 +95,28 @@ struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     /// Held while a picture is written, and for ever by the thread that a signal ends the process in.
     drawing: Arc<Mutex<()>>,
+    /// Whether the process was stopped and goes on: others had the terminal meanwhile.
+    has_gone_on: Arc<AtomicBool>,
     signals: Handle,
     watcher: Option<JoinHandle<()>>,
 }
 
 impl Screen {
     fn open() -> io::Result<Self> {
-        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+        let mut signals = Signals::new([SIGCONT, SIGHUP, SIGINT, SIGTERM])?;
         let handle = signals.handle();
         let drawing = Arc::new(Mutex::new(()));
         let held = Arc::clone(&drawing);
+        let has_gone_on = Arc::new(AtomicBool::new(false));
+        let goes_on = Arc::clone(&has_gone_on);
         let watch = move || {
-            if let Some(signal) = signals.forever().next() {
+            for signal in signals.forever() {
+                if signal == SIGCONT {
+                    goes_on.store(true, Ordering::Release);
+                    // Who waits for keys looks at once: the size may be another one, too.
+                    let _ = raise(SIGWINCH);
+                    continue;
+                }
                 let began = Instant::now();
                 let mut guard = held.try_lock();
                 while guard.is_err() && began.elapsed() < PATIENCE {
@@ -106,16 +125,47 @@ impl Screen {
                 }
                 give_back();
                 let _ = emulate_default_handler(signal);
+                return;
             }
         };
         let watcher = thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
         // From here on dropping it gives the terminal back.
         let out = BufWriter::with_capacity(PICTURE_BYTES, io::stdout());
         let terminal = Terminal::new(CrosstermBackend::new(out))?;
-        let screen = Self { terminal, drawing, signals: handle, watcher: Some(watcher) };
+        let mut screen = Self { terminal, drawing, has_gone_on, signals: handle, watcher: Some(watcher) };
+        screen.take()?;
+        Ok(screen)
+    }
+
+    /// Makes the terminal ours, whoever had it before, and forgets what is on it.
+    fn take(&mut self) -> io::Result<()> {
+        let _whole = self.drawing.lock().unwrap_or_else(PoisonError::into_inner);
+        if tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp()) {
+            // It goes on in the background: its settings are the shell's just now, and not those to be given back.
+            raise(SIGTTOU)?;
+        }
+        // Where it is taken for ours still, somebody else has changed the settings meanwhile.
+        disable_raw_mode()?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
-        Ok(screen)
+        let size = self.terminal.size()?;
+        self.terminal.resize(size.into())
+    }
+
+    /// Whether the process has been stopped since this was asked last.
+    fn has_gone_on(&self) -> bool {
+        self.has_gone_on.swap(false, Ordering::Acquire)
+    }
+
+    /// Gives the terminal back and stops until somebody says to go on. Where nobody could, the kernel does not stop it.
+    fn suspend(&mut self) -> io::Result<()> {
+        {
+            let _whole = self.drawing.lock().unwrap_or_else(PoisonError::into_inner);
+            give_back();
+            raise(SIGTSTP)?;
+        }
+        self.has_gone_on.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn draw(&mut self, app: &mut App) -> io::Result<()> {

@@ -292,11 +292,12 @@ fn rows_lead_to_what_is_behind_them_and_back() {
     assert_eq!(seen.selected(), Some(first));
     assert_eq!(seen.press(&[Esc]), Then::Draw);
     assert_eq!(seen.letters("q"), Then::Quit);
-    let control_c = KeyEvent::new(Char('c'), KeyModifiers::CONTROL);
+    let control = |letter| KeyEvent::new(Char(letter), KeyModifiers::CONTROL);
     for keys in ["", "/abc", "s", "?"] {
         let mut seen = Seen::new();
         seen.letters(keys);
-        assert_eq!(seen.app.key(control_c), Then::Quit, "after {keys}");
+        assert_eq!(seen.app.key(control('z')), Then::Suspend, "after {keys}");
+        assert_eq!(seen.app.key(control('c')), Then::Quit, "after {keys}");
     }
 }
 
