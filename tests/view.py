@@ -194,7 +194,13 @@ class View:
         expect(termios.tcgetattr(self.theirs) == self.before, "the terminal's settings are not as before")
         expect(1049 not in self.screen.modes, "the alternate screen is not left")
         expect(25 in self.screen.modes, "the cursor is not shown")
+        expect(not {1000, 1006} & self.screen.modes, "the mouse is not given back")
         return code
+
+    def mouse(self, button, text):
+        """A button at the line with a text, in the words of xterm's mode 1006: 0 is the left one, 64 and 65 are the wheel."""
+        line = next(at for at, line in enumerate(self.screen.text().splitlines(), 1) if text in line)
+        self.press(*(f"\x1b[<{button};9;{line}{end}" for end in ("M" if button >= 64 else "Mm")))
 
 
 class Profiles:
@@ -375,6 +381,32 @@ def the_terminal_is_given_back(profiles):
             expect(found == code, f"after {how} it ends with {found}, not {code}")
 
 
+def the_mouse_is_taken_where_it_is_wanted(profiles):
+    with profiles.view("exact") as view:
+        expect(1000 not in view.screen.modes, "the mouse is taken though nobody asked for it")
+        view.press("m")
+        view.see("m gives the mouse back")
+        expect({1000, 1006} <= view.screen.modes and not {1002, 1003} & view.screen.modes, f"{view.screen.modes}")
+        view.mouse(65, " total")
+        view.see(" 4 of ")
+        view.mouse(64, " total")
+        view.see(" 1 of ")
+        view.press("down", "down")
+        third = view.screen.selected()
+        view.press("home")
+        view.select(lambda row: row != third, "the first")
+        view.mouse(0, third)
+        view.select(lambda row: row == third, "the third")
+        view.mouse(0, third)
+        view.see("by object › ", "touched by")
+        view.press("q", "m")
+        view.see("the mouse selects text again")
+        expect(not {1000, 1006} & view.screen.modes, "the mouse is not given back")
+        view.press("m")
+        view.process.send_signal(signal.SIGTERM)
+        expect(view.end() == -signal.SIGTERM, "another end")
+
+
 def children_of(process):
     return list(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
 
@@ -388,7 +420,7 @@ def in_a_shell_it_stops_and_goes_on(profiles):
         variables = {"PS1": "ready> ", "ENV": "", "HISTFILE": ""}
         with View(None, None, command=shell, environment=variables.items()) as view:
             def is_the_shells():
-                view.wait(lambda text: 1049 not in view.screen.modes and 25 in view.screen.modes, "the shell's screen")
+                view.wait(lambda text: not {1000, 1049} & view.screen.modes and 25 in view.screen.modes, "the shell's screen and mouse")
                 view.screen.clear()
                 view.screen.row = 0
                 # What the shell's commands find; its own lines may be edited letter by letter.
@@ -398,7 +430,7 @@ def in_a_shell_it_stops_and_goes_on(profiles):
             view.see("ready>")
             view.press(f"'{profiles.memlens}' view '{profiles.of('exact')}'\n")
             view.see("? keys")
-            view.press("down", "down")
+            view.press("m", "down", "down")
             selected = view.screen.selected()
             for how in ("ctrl-z", "ctrl-z", signal.SIGTSTP, signal.SIGSTOP, "bg", "ctrl-z"):
                 if isinstance(how, str):
@@ -417,7 +449,7 @@ def in_a_shell_it_stops_and_goes_on(profiles):
                 view.press("fg\n")
                 view.see("memlens ", "? keys", "total")
                 view.select(lambda row: row == selected, selected)
-                expect(1049 in view.screen.modes and 25 not in view.screen.modes, f"{shell[0]}, {how}: the screen is not taken again")
+                expect({1000, 1049} <= view.screen.modes and 25 not in view.screen.modes, f"{shell[0]}, {how}: the screen is not taken again")
                 view.press("up", "down")
                 view.select(lambda row: row == selected, selected)
             view.press("q")
@@ -564,6 +596,7 @@ CHECKS = [
     samples_have_callers_and_no_advice,
     another_size_is_laid_out_anew,
     the_terminal_is_given_back,
+    the_mouse_is_taken_where_it_is_wanted,
     in_a_shell_it_stops_and_goes_on,
     where_nobody_could_go_on_it_does_not_stop,
     colours_are_left_out_where_nobody_wants_them,

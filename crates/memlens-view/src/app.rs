@@ -1,6 +1,7 @@
 //! What is shown, and what keys do to it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Instant;
 
 use memlens_profile::Profile;
@@ -93,6 +94,12 @@ pub struct App {
     pub(crate) is_typing: bool,
     /// Something to say until the next key.
     pub(crate) message: Option<String>,
+    /// Whether the mouse is the view's, and not the terminal's own.
+    has_mouse: bool,
+    /// When a click has opened something last.
+    pub(crate) opened_by_click: Option<Instant>,
+    /// Lines of the last picture that have rows of what is uppermost: the list of columns, else the sheet.
+    pub(crate) lines_in_sight: Range<u16>,
     loaded: Instant,
     /// Of the last picture: columns and lines.
     size: Option<(usize, usize)>,
@@ -118,6 +125,9 @@ impl App {
             picker: None,
             is_typing: false,
             message: None,
+            has_mouse: false,
+            opened_by_click: None,
+            lines_in_sight: 0..0,
             loaded: Instant::now(),
             size: None,
         }
@@ -131,6 +141,11 @@ impl App {
     /// Whether the program was being recorded when the profile was loaded.
     pub fn is_running(&self) -> bool {
         self.recorded.is_running
+    }
+
+    /// Whether [`mouse`](Self::mouse) wants the mouse's events.
+    pub fn has_mouse(&self) -> bool {
+        self.has_mouse
     }
 
     /// Whether the profile lacks the end of the run, and there will be no more of it: its recording was killed, or its program.
@@ -276,13 +291,18 @@ impl App {
         }
     }
 
-    /// Does what a key is for.
-    pub fn key(&mut self, key: KeyEvent) -> Then {
+    /// Forgets what was said, and lays out what is in sight by now: keys may come faster than pictures, and each is for what the one
+    /// before led to.
+    pub(crate) fn begin(&mut self) {
         self.message = None;
-        // Keys may come faster than pictures: each is for what the one before led to.
         if let Some((width, height)) = self.size {
             self.lay_out(width, height);
         }
+    }
+
+    /// Does what a key is for.
+    pub fn key(&mut self, key: KeyEvent) -> Then {
+        self.begin();
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && matches!(key.code, KeyCode::Char('c' | 'C')) {
             return Then::Quit;
@@ -324,6 +344,7 @@ impl App {
             KeyCode::BackTab if !self.opened.is_empty() => self.sheet().table_step(false),
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Char('a') => return Then::Advise,
+            KeyCode::Char('m') => self.hand_over_mouse(),
             KeyCode::Char('r') => return Then::Reload,
             KeyCode::Char('n') => self.open(Shown::Notes),
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(Shown::Keys),
@@ -387,11 +408,7 @@ impl App {
             KeyCode::PageDown | KeyCode::Char(' ') => picker.step(10),
             KeyCode::Home | KeyCode::Char('g') => picker.step(isize::MIN),
             KeyCode::End | KeyCode::Char('G') => picker.step(isize::MAX),
-            KeyCode::Enter => {
-                let sort = picker.choices.get(picker.chosen).copied().flatten();
-                self.picker = None;
-                self.sort_by(sort);
-            }
+            KeyCode::Enter => self.enter(),
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Char('q' | 's') => self.picker = None,
             _ => {}
         }
@@ -415,11 +432,23 @@ impl App {
         self.sheet().set_filter(&filter);
     }
 
-    /// To what is behind the selected row.
-    fn enter(&mut self) {
+    /// To what is behind the selected row; with the list of columns open, to that order.
+    pub(crate) fn enter(&mut self) {
+        if let Some(picker) = self.picker.take() {
+            return self.sort_by(picker.choices.get(picker.chosen).copied().flatten());
+        }
         if let Some(target) = self.sheet().selected().and_then(|line| line.target.clone()) {
             self.open(Shown::Target(target));
         }
+    }
+
+    fn hand_over_mouse(&mut self) {
+        self.has_mouse = !self.has_mouse;
+        let what = match self.has_mouse {
+            true => "a click selects a row, another one opens it; m gives the mouse back to the terminal",
+            false => "the mouse selects text again",
+        };
+        self.message = Some(what.to_owned());
     }
 
     fn back(&mut self) {

@@ -12,6 +12,7 @@ pub(crate) const KEYS: [(&str, &[(&str, &str)]); 5] = [
             ("Esc Backspace q", "back; q at the table quits"),
             ("/", "only rows with a text: letters, then Enter; Esc takes it back"),
             ("a", "what to do about the data (memlens advise)"),
+            ("m", "the mouse: a click selects, another opens, the wheel goes on; again: it selects text"),
             ("r", "load the profile again, which it is by itself when it has changed"),
             ("n", "the run, the machine, and all notes"),
             ("? h", "this page"),

@@ -10,6 +10,7 @@
 //!                       ▼ │               sheet.rs    lines that are scrolled, selected and filtered
 //!                     terminal.rs         picker.rs   columns to sort by     paint.rs  lines on the screen
 //!                                         keys.rs     what keys do           prose.rs  texts as lines
+//!                                         mouse.rs    what the mouse does
 //! ```
 //!
 //! The state ([`App`]) is apart from the terminal ([`show`]): what a key does and what is seen then can be tested
@@ -18,6 +19,7 @@
 
 mod app;
 mod keys;
+mod mouse;
 mod paint;
 mod picker;
 mod prose;

@@ -66,6 +66,7 @@ pub(crate) fn app(app: &mut App, frame: &mut Frame<'_>) {
     let foot_from = last.saturating_sub(foot.len() as u16);
     let height = foot_from.saturating_sub(y);
     let filter = app.sheet().filter().to_owned();
+    app.lines_in_sight = y..foot_from;
     for (line, is_selected) in app.sheet().in_sight(height.into()) {
         frame.render_widget(painted(line, colour), row(y));
         if is_selected {
@@ -292,6 +293,7 @@ fn picker(app: &mut App, frame: &mut Frame<'_>) {
     frame.render_widget(block, place);
     let room = usize::from(inner.width);
     let rows = inner.height.saturating_sub(MEANING_LINES + 1);
+    app.lines_in_sight = inner.y..inner.y + rows;
     let mut meaning = "";
     for (y, (choice, is_chosen)) in (inner.y..).zip(picker.in_sight(rows.into())) {
         let (word, means) = Picker::words(choice);

@@ -35,6 +35,16 @@ impl Picker {
         self.chosen = self.chosen.saturating_add_signed(by).min(last);
     }
 
+    /// Chooses what is in this line of those in sight. Says whether it was chosen already; None: there is nothing.
+    pub(crate) fn point_at(&mut self, line: usize) -> Option<bool> {
+        let at = self.top + line;
+        let was_chosen = self.chosen == at;
+        (at < self.choices.len()).then(|| {
+            self.chosen = at;
+            was_chosen
+        })
+    }
+
     /// The choices in sight, each with whether it is the chosen one, where so many have room.
     pub(crate) fn in_sight(&mut self, height: usize) -> impl Iterator<Item = (Option<Column>, bool)> {
         let height = height.max(1);

@@ -266,6 +266,16 @@ impl Sheet {
         }
     }
 
+    /// Selects the row in this line of those in sight. Says whether it was selected already; None: there is none that can be.
+    pub(crate) fn point_at(&mut self, line: usize) -> Option<bool> {
+        // Behind the titles that stay in sight there are rows, too.
+        if line < self.titles_above(self.top).len() {
+            return None;
+        }
+        let stop = self.stops.binary_search(&(self.top + line)).ok()?;
+        Some(std::mem::replace(&mut self.selected, stop) == stop)
+    }
+
     /// To the first row of the next table that has some to select, or of the one before.
     pub(crate) fn table_step(&mut self, down: bool) {
         // A stop that begins a table: the one before it, if any, is not the line above.
@@ -393,6 +403,19 @@ mod tests {
         assert_eq!(sight(&mut sheet, 5), "c3[G]Hd");
         sheet.page_step(false);
         assert_eq!(sight(&mut sheet, 5), "12E[F]c");
+    }
+
+    #[test]
+    fn a_row_is_pointed_at_but_not_what_is_behind_titles() {
+        let mut sheet = page("ab12ABCDEFc3GHd");
+        assert_eq!(sight(&mut sheet, 5), "ab12[A]");
+        assert_eq!([0, 3, 4, 5].map(|line| sheet.point_at(line)), [None, None, Some(true), Some(false)]);
+        // B is selected now.
+        (0..4).for_each(|_| sheet.step(true));
+        // A to C are behind the titles.
+        assert_eq!(sight(&mut sheet, 5), "12DE[F]");
+        assert_eq!([0, 1, 2].map(|line| sheet.point_at(line)), [None, None, Some(false)]);
+        assert_eq!(sight(&mut sheet, 5), "12[D]EF");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::execute;
+use ratatui::crossterm::style::Print;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
@@ -37,6 +38,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const PART_OF_TIME: u32 = 10;
 /// Most pictures are written in one piece, so that nobody sees half of one.
 const PICTURE_BYTES: usize = 64 << 10;
+/// Clicks and the wheel, with places in decimal (xterm's modes 1000 and 1006). Not the many motions between them.
+const TAKE_MOUSE: &str = "\x1b[?1000h\x1b[?1006h";
+const GIVE_MOUSE_BACK: &str = "\x1b[?1006l\x1b[?1000l";
 /// A signal waits no longer for a picture to be whole.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -73,6 +77,7 @@ pub fn show(app: &mut App, source: &mut dyn Source) -> io::Result<()> {
                         Then::Quit => return Ok(()),
                     }
                 }
+                Event::Mouse(event) => is_drawn &= !app.mouse(event),
                 Event::Resize(..) => is_drawn = false,
                 _ => {}
             }
@@ -97,6 +102,7 @@ struct Screen {
     drawing: Arc<Mutex<()>>,
     /// Whether the process was stopped and goes on: others had the terminal meanwhile.
     has_gone_on: Arc<AtomicBool>,
+    has_mouse: bool,
     signals: Handle,
     watcher: Option<JoinHandle<()>>,
 }
@@ -132,7 +138,8 @@ impl Screen {
         // From here on dropping it gives the terminal back.
         let out = BufWriter::with_capacity(PICTURE_BYTES, io::stdout());
         let terminal = Terminal::new(CrosstermBackend::new(out))?;
-        let mut screen = Self { terminal, drawing, has_gone_on, signals: handle, watcher: Some(watcher) };
+        let (signals, watcher) = (handle, Some(watcher));
+        let mut screen = Self { terminal, drawing, has_gone_on, has_mouse: false, signals, watcher };
         screen.take()?;
         Ok(screen)
     }
@@ -148,6 +155,8 @@ impl Screen {
         disable_raw_mode()?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
+        // The next picture takes it, if it is wanted.
+        self.has_mouse = false;
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
@@ -170,6 +179,10 @@ impl Screen {
 
     fn draw(&mut self, app: &mut App) -> io::Result<()> {
         let _whole = self.drawing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_mouse != app.has_mouse() {
+            self.has_mouse = app.has_mouse();
+            execute!(io::stdout(), Print(if self.has_mouse { TAKE_MOUSE } else { GIVE_MOUSE_BACK }))?;
+        }
         self.terminal.draw(|frame| app.draw(frame))?;
         Ok(())
     }
@@ -187,6 +200,6 @@ impl Drop for Screen {
 
 /// Whoever has lost the terminal needs no answer.
 fn give_back() {
-    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    let _ = execute!(io::stdout(), Print(GIVE_MOUSE_BACK), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }

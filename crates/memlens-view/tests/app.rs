@@ -11,7 +11,7 @@ use memlens_types::{Counts, Sampled};
 use memlens_view::{App, AppOptions, Recorded, Then};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::style::{Color, Modifier};
 
 /// An app on a screen that can be read.
@@ -49,6 +49,20 @@ impl Seen {
 
     fn letters(&mut self, letters: &str) -> Then {
         self.press(&letters.chars().map(KeyCode::Char).collect::<Vec<_>>())
+    }
+
+    /// Something that the mouse does at the line with some text. Says whether there was something to draw.
+    fn mouse(&mut self, kind: MouseEventKind, text: &str) -> bool {
+        let row =
+            self.lines().iter().position(|line| line.contains(text)).expect("it is on the screen") as u16;
+        let is_new = self.app.mouse(MouseEvent { kind, column: 9, row, modifiers: KeyModifiers::NONE });
+        self.draw();
+        is_new
+    }
+
+    fn click(&mut self, text: &str) {
+        self.mouse(MouseEventKind::Down(MouseButton::Left), text);
+        assert!(!self.mouse(MouseEventKind::Up(MouseButton::Left), ""));
     }
 
     fn lines(&self) -> Vec<String> {
@@ -454,6 +468,47 @@ fn a_profile_is_loaded_again_or_stays() {
 }
 
 #[test]
+fn a_click_selects_a_row_and_another_one_opens_it() {
+    let mut seen = Seen::of(bfs::profile(), &AppOptions::default(), (120, 40));
+    let rows = rows(&bfs::profile(), By::Object, None, 120);
+    assert!(!seen.app.has_mouse());
+    seen.letters("m");
+    assert!(seen.app.has_mouse() && seen.status().contains("another one opens it"), "{}", seen.status());
+    seen.click(&rows[2]);
+    assert_eq!(seen.selected().as_ref(), Some(&rows[2]));
+    // Neither titles nor the total are rows.
+    for line in [" kind ", " total "] {
+        seen.click(line);
+        assert_eq!(seen.selected().as_ref(), Some(&rows[2]));
+    }
+    seen.mouse(MouseEventKind::ScrollDown, "total");
+    assert_eq!(seen.selected().as_ref(), Some(&rows[5]));
+    seen.mouse(MouseEventKind::ScrollUp, "total");
+    seen.click(&rows[2]);
+    assert!(seen.lines()[0].starts_with("by object › #"), "{}", seen.text());
+    // A double click on what was selected is one.
+    let page = seen.text();
+    let line = seen.selected().expect("a line of code");
+    seen.click(&line);
+    assert_eq!(seen.text(), page);
+    seen.letters("qm");
+    assert!(!seen.app.has_mouse() && seen.status().contains("selects text"), "{}", seen.status());
+}
+
+#[test]
+fn a_column_is_clicked_at() {
+    let mut seen = Seen::new();
+    seen.letters("s");
+    seen.mouse(MouseEventKind::ScrollDown, "as usual");
+    seen.mouse(MouseEventKind::ScrollUp, "as usual");
+    seen.click("│ id  ");
+    assert!(seen.text().contains("as usual"), "it is only chosen: {}", seen.text());
+    seen.click("│ id  ");
+    assert!(seen.status().contains("by id"), "{}", seen.text());
+    assert!(!seen.text().contains("as usual"), "{}", seen.text());
+}
+
+#[test]
 fn a_profile_without_the_end_of_the_run_says_so_on_every_page() {
     let mut profile = bfs::profile();
     profile.attribution.truncated = true;
@@ -564,7 +619,7 @@ fn keys_that_come_before_the_next_picture_are_for_what_is_there_then() {
 
 #[test]
 fn no_keys_in_whatever_order_and_size_bring_it_down() {
-    const KEYS: [KeyCode; 27] = [
+    const KEYS: [KeyCode; 29] = [
         Up,
         Down,
         Left,
@@ -591,6 +646,8 @@ fn no_keys_in_whatever_order_and_size_bring_it_down() {
         Char('<'),
         Char('>'),
         Char('5'),
+        Char('m'),
+        Char('r'),
         KeyCode::Insert,
     ];
     // Numerical Recipes' generator: the same keys each time.
@@ -607,6 +664,15 @@ fn no_keys_in_whatever_order_and_size_bring_it_down() {
             0 => seen.app.renew(Recorded { profile: bfs::profile(), is_running: step % 2 == 0 }),
             1 => seen.app.renew(Recorded { profile: empty.clone(), is_running: false }),
             2 => seen.terminal.backend_mut().resize(next(150) as u16 + 1, next(40) as u16 + 1),
+            3..10 => {
+                let kinds = [
+                    MouseEventKind::Down(MouseButton::Left),
+                    MouseEventKind::ScrollDown,
+                    MouseEventKind::ScrollUp,
+                ];
+                let (kind, row) = (kinds[next(3)], next(42) as u16);
+                seen.app.mouse(MouseEvent { kind, column: 9, row, modifiers: KeyModifiers::NONE });
+            }
             _ => {
                 let key = KEYS[next(KEYS.len())];
                 assert_ne!(seen.app.key(KeyEvent::new(key, KeyModifiers::NONE)), Then::Quit);
