@@ -319,7 +319,10 @@ def rows_lead_on_and_back(profiles):
             view.see(word)
         view.press("c")
         view.see("reached by", "1 call path")
-        view.press("esc")
+        # The path leads to other data, too, but here it is that of the records.
+        view.press("enter")
+        view.see("call path", "as far as it touches records", "1 object\n", "called from")
+        view.press("esc", "esc")
         view.see("with ‘ records ’")
 
 

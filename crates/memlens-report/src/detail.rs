@@ -219,7 +219,10 @@ fn wide_fields(rows: &[Row]) -> String {
 fn callers(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> Layout {
     let members = objects.set();
     let parts = profile.path_cells.iter().filter(|part| members.contains(&part.object));
-    let rows = by_path(profile, parts, whole);
+    let mut rows = by_path(profile, parts, whole);
+    for row in &mut rows {
+        row.target = row.target.take().map(|path| path.only_of(objects.target()));
+    }
     if rows.is_empty() {
         let why = view.by.missing_in(profile).unwrap_or("nothing was seen to touch it");
         let mut out = Layout::default();

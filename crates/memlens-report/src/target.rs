@@ -48,8 +48,13 @@ pub enum Target {
     },
     /// A process by its number; None: it is not known.
     Process(Option<u32>),
-    /// A call path, the innermost frame first: each as its module's path and the offset there. Empty: none is known.
-    Path(Vec<(Option<String>, u64)>),
+    /// A call path.
+    Path {
+        /// The innermost frame first: each as its module's path and the offset there. Empty: none is known.
+        frames: Vec<(Option<String>, u64)>,
+        /// The objects that it is looked at for ([`Target::Objects`]); None: all.
+        only: Option<Box<Target>>,
+    },
 }
 
 impl Target {
@@ -62,7 +67,15 @@ impl Target {
     /// Of a call path.
     pub(crate) fn path<'a>(profile: &Profile, frames: impl Iterator<Item = &'a Frame>) -> Self {
         let frame = |frame: &Frame| (profile.module(frame.module).map(|it| it.path.clone()), frame.offset);
-        Self::Path(frames.map(frame).collect())
+        Self::Path { frames: frames.map(frame).collect(), only: None }
+    }
+
+    /// Of a call path as far as it leads to some objects; anything else as it is.
+    pub(crate) fn only_of(self, objects: Option<Self>) -> Self {
+        match self {
+            Self::Path { frames, .. } => Self::Path { frames, only: objects.map(Box::new) },
+            other => other,
+        }
     }
 
     /// The objects that it means; None: it means none, or they are no longer there. Numbers that mean something else by

@@ -43,7 +43,7 @@ pub fn target_page(profile: &Profile, target: &Target, view: &View) -> Option<Pa
             let threads: Vec<&Thread> = profile.threads.iter().filter(|thread| is_of(thread)).collect();
             of_threads(profile, &process_title(profile, *pid, &threads), is_of, view)?
         }
-        Target::Path(_) => of_path(profile, target, view)?,
+        Target::Path { frames, only } => of_path(profile, frames, only.as_deref(), view)?,
     };
     Some(layout.into())
 }
@@ -76,10 +76,21 @@ fn of_sums(profile: &Profile, title: &str, objects: Vec<(ObjectIx, Counts)>, vie
     Some(out)
 }
 
-/// A call path: its functions, and the objects that were touched at its end.
-fn of_path(profile: &Profile, target: &Target, view: &View) -> Option<Layout> {
-    let is_it = |part: &&PathCell| Target::path(profile, profile.path_frames(part.path)) == *target;
-    let parts: Vec<&PathCell> = profile.path_cells.iter().filter(is_it).collect();
+/// A call path: its functions, and the objects, or only these, that were touched at its end.
+fn of_path(
+    profile: &Profile,
+    frames: &[(Option<String>, u64)],
+    only: Option<&Target>,
+    view: &View,
+) -> Option<Layout> {
+    let members = match only {
+        Some(objects) => Some(objects.objects(profile)?.set()),
+        None => None,
+    };
+    let is_wanted = |part: &&PathCell| members.as_ref().is_none_or(|it| it.contains(&part.object));
+    let wanted = Target::Path { frames: frames.to_vec(), only: None };
+    let is_it = |part: &&PathCell| Target::path(profile, profile.path_frames(part.path)) == wanted;
+    let parts: Vec<&PathCell> = profile.path_cells.iter().filter(is_wanted).filter(is_it).collect();
     let path = parts.first()?.path;
     let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
     for part in &parts {
@@ -87,7 +98,11 @@ fn of_path(profile: &Profile, target: &Target, view: &View) -> Option<Layout> {
     }
     let objects = by_object.into_iter().map(|(index, counts)| (ObjectIx::from_index(index), counts));
     let first = profile.path_frames(path).next();
-    let title = first.map_or_else(|| "no call path known".to_owned(), |frame| path_function(profile, frame));
+    let mut title =
+        first.map_or_else(|| "no call path known".to_owned(), |frame| path_function(profile, frame));
+    if let Some(Target::Objects { name, .. }) = only {
+        title += &format!(", as far as it touches {name}");
+    }
     let mut out = of_sums(profile, &title, objects.collect(), view)?;
     if first.is_some() {
         out.push(Style::Dim, "\ncalled from\n");

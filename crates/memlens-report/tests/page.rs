@@ -100,6 +100,35 @@ fn every_row_leads_to_what_it_is_of() {
 }
 
 #[test]
+fn a_call_path_of_an_object_is_that_objects_alone() {
+    let mut profile = profile();
+    profile.run.sampling = Some(SamplingInfo::default());
+    let [first, second] = [0, 1].map(|at| profile.objects[at].name.clone());
+    // The path that has both: 8 samples in all, 5 of them of the first object.
+    let path_in = |page: &Page| {
+        let of = |line: &Line| {
+            line.target.clone().filter(|it| matches!(it, Target::Path { frames, .. } if !frames.is_empty()))
+        };
+        page.lines.iter().find_map(of).expect("a row of the call path")
+    };
+    let page_of = |target: &Target, by| target_page(&profile, target, &all(by, 140)).expect("a page");
+    let whole = text(&page_of(&path_in(&table_page(&profile, &all(By::Caller, 140))), By::Line));
+    assert!(whole.contains(&format!(" {first} ")) && whole.contains(&format!(" {second} ")), "{whole}");
+    assert!(whole.contains("2 objects\n") && !whole.contains("as far as"), "{whole}");
+    let object = Target::Objects { ids: vec![profile.objects[0].id], name: first.clone() };
+    let path = path_in(&page_of(&object, By::Caller));
+    let part = text(&page_of(&path, By::Line));
+    assert!(
+        part.contains(&format!(", as far as it touches {first}\n")) && part.contains("1 object\n"),
+        "{part}"
+    );
+    assert!(!part.contains(&format!(" {second} ")) && part.contains("called from"), "{part}");
+    // The path is there still, but not of this object.
+    profile.path_cells.retain(|part| part.object != ObjectIx::from_index(0));
+    assert!(target_page(&profile, &path, &all(By::Line, 140)).is_none());
+}
+
+#[test]
 fn threads_and_processes_lead_to_what_they_touched() {
     let mut profile = bfs::profile();
     let thread = profile.threads[0].clone();

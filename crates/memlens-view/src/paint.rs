@@ -179,7 +179,7 @@ fn name(shown: &Shown) -> String {
         Shown::Target(Target::Process(pid)) => {
             pid.map_or("process".to_owned(), |pid| format!("process {pid}"))
         }
-        Shown::Target(Target::Path(_)) => "call path".to_owned(),
+        Shown::Target(Target::Path { .. }) => "call path".to_owned(),
         Shown::Target(_) => String::new(),
     }
 }

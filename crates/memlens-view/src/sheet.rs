@@ -40,6 +40,10 @@ impl RowKey {
                 Self::Target(Target::Objects { ids, name }),
                 Some(Target::Objects { ids: here, name: named }),
             ) => name == named && (loosely || ids.iter().any(|id| here.contains(id))),
+            // Those of an object are all of it, whichever numbers it has by now.
+            (Self::Target(Target::Path { frames, .. }), Some(Target::Path { frames: here, .. })) => {
+                frames == here
+            }
             _ => *self == Self::of(line),
         }
     }
