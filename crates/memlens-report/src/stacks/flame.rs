@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use inferno::flamegraph::{self, Options};
 use memlens_profile::Profile;
 
-use super::{Amounts, Stacks, Tree, folded};
+use super::folded::{Lines, one_line};
+use super::{Amounts, Stacks, Tree};
 use crate::column::Column;
 
 /// Writes a flame graph of an amount of `column`, else of what tables are ranked by. A profile without any of it has none.
@@ -20,11 +21,13 @@ pub fn flame_graph(
 ) -> io::Result<()> {
     let (stacks, amounts) = (Stacks::of(profile, tree), Amounts::of(profile));
     let column = column.unwrap_or_else(|| amounts.leading());
-    let lines = folded::lines(&stacks, &amounts, column);
-    let lines: Vec<String> = lines.into_iter().map(|(names, amount)| format!("{names} {amount}")).collect();
+    let mut lines = Lines::of(&stacks, &amounts, column);
+    // Of what is too narrow nobody sees what is above it.
+    lines.cut(LEAST_PERCENT / 100.0);
+    let lines: Vec<String> = lines.texts().collect();
     let (name, unit) = amounts.name_of(column);
     let mut options = Options::default();
-    let command = folded::one_line(&profile.run.command.join(" "));
+    let command = one_line(&profile.run.command.join(" "));
     options.title = format!("{} of {command}", name.replace('_', " "));
     options.subtitle = Some(match tree {
         Tree::Data => {

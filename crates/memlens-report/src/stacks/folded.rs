@@ -2,32 +2,84 @@
 //!
 //! The format of `flamegraph.pl` and inferno, which speedscope and others read: `main;far;walk;nodes 4711`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use memlens_profile::Profile;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::tree_of::{Column as ColumnOf, Node, TreeOf};
 use super::{Amounts, Level, Stacks, Tree};
 use crate::column::Column;
 
-/// Lines of levels' names, with a blank and an amount behind them, by the names.
-pub(super) fn lines(stacks: &Stacks<'_>, amounts: &Amounts<'_>, column: Column) -> BTreeMap<String, u64> {
-    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    let mut names: HashMap<Level, String> = HashMap::new();
-    for stack in &stacks.all {
-        let amount = amounts.in_counts(&stack.counts).column(column).unwrap_or(0);
-        if amount == 0 {
-            continue;
+/// Stacks by the names of their levels, and how much there is of each.
+pub(super) struct Lines {
+    /// In alphabetical order.
+    names: Vec<String>,
+    tree: TreeOf<Name>,
+    amounts: ColumnOf<u64>,
+}
+
+/// The place of a name among others.
+type Name = u32;
+
+impl Lines {
+    pub(super) fn of(stacks: &Stacks<'_>, amounts: &Amounts<'_>, column: Column) -> Self {
+        let levels: FxHashSet<Level> =
+            stacks.levels.nodes().filter_map(|node| stacks.levels.levels(node).next()).collect();
+        let named: Vec<(Level, String)> =
+            levels.into_iter().map(|level| (level, plain(&stacks.name(level)))).collect();
+        let names: BTreeSet<&str> = named.iter().map(|(_, name)| name.as_str()).collect();
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let place = |name: &String| names.binary_search(name).unwrap_or_default() as Name;
+        let places: FxHashMap<Level, Name> =
+            named.iter().map(|(level, name)| (*level, place(name))).collect();
+        let mut tree = TreeOf::new();
+        let mut found: Vec<(Node, u64)> = Vec::new();
+        for stack in &stacks.all {
+            let amount = amounts.in_counts(&stack.counts.get()).column(column).unwrap_or(0);
+            if amount > 0 {
+                let mut line: Vec<Name> =
+                    stacks.levels.levels(stack.stack).map(|level| places[&level]).collect();
+                line.reverse();
+                found.push((tree.below(Node::ROOT, line), amount));
+            }
         }
-        let mut line = String::new();
-        for &level in &stack.levels {
-            let name = names.entry(level).or_insert_with(|| plain(&stacks.name(level)));
-            line += if line.is_empty() { "" } else { ";" };
-            line += name;
-        }
-        *lines.entry(without_number(line)).or_default() += amount;
+        let mut amounts = tree.column();
+        found.into_iter().for_each(|(node, amount)| *amounts.get_mut(node) += amount);
+        Self { names, tree, amounts }
     }
-    lines
+
+    /// Nothing below levels that have less than this part of the whole, 0 to 1: what is below them counts there.
+    pub(super) fn cut(&mut self, least: f64) {
+        let mut sums = self.amounts.clone();
+        for node in self.tree.nodes().rev() {
+            let below = *sums.get(node);
+            *sums.get_mut(self.tree.above(node)) += below;
+        }
+        let least = *sums.get(Node::ROOT) as f64 * least;
+        for node in self.tree.nodes().rev() {
+            if (*sums.get(self.tree.above(node)) as f64) < least {
+                let amount = std::mem::take(self.amounts.get_mut(node));
+                *self.amounts.get_mut(self.tree.above(node)) += amount;
+            }
+        }
+    }
+
+    /// Each with names and an amount, in the order of names.
+    pub(super) fn texts(&self) -> impl Iterator<Item = String> {
+        let ranks = self.tree.ranks();
+        let mut nodes: Vec<Node> = self.tree.nodes().filter(|node| *self.amounts.get(*node) > 0).collect();
+        nodes.sort_by_key(|node| *ranks.get(*node));
+        nodes.into_iter().map(|node| self.text(node))
+    }
+
+    fn text(&self, node: Node) -> String {
+        let mut levels: Vec<&str> =
+            self.tree.levels(node).map(|name| self.names[name as usize].as_str()).collect();
+        levels.reverse();
+        format!("{} {}", without_number(levels.join(";")), self.amounts.get(node))
+    }
 }
 
 /// A name that is one level.
@@ -56,5 +108,5 @@ fn without_number(line: String) -> String {
 pub fn folded(profile: &Profile, tree: Tree, column: Option<Column>, out: &mut impl Write) -> io::Result<()> {
     let (stacks, amounts) = (Stacks::of(profile, tree), Amounts::of(profile));
     let column = column.unwrap_or_else(|| amounts.leading());
-    lines(&stacks, &amounts, column).iter().try_for_each(|(names, amount)| writeln!(out, "{names} {amount}"))
+    Lines::of(&stacks, &amounts, column).texts().try_for_each(|line| writeln!(out, "{line}"))
 }

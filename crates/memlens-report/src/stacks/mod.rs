@@ -14,17 +14,18 @@ mod folded;
 mod pprof;
 #[cfg(test)]
 mod tests;
+mod tree_of;
 
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use memlens_profile::{CodeIx, FieldIx, FieldShares, FrameIx, ModuleIx, ObjectIx, Profile};
+use memlens_profile::{CodeIx, FieldIx, FieldShares, FrameIx, ModuleIx, ObjectIx, PackedCounts, Profile};
 use memlens_types::{Counts, ObjectKind};
 
 pub use self::dhat::Dhat;
 pub use self::flame::flame_graph;
 pub use self::folded::folded;
 pub use self::pprof::pprof;
+use self::tree_of::{Node, TreeOf};
 use crate::UnknownWord;
 use crate::column::{Column, Content};
 use crate::row::{Row, Whole, leading_share, path_function};
@@ -84,40 +85,45 @@ enum Level {
     NoPath,
 }
 
-/// The outermost level first.
-type Stack = Vec<Level>;
-
 /// A stack, whose object it is of, and what was done there.
 #[derive(Clone, Debug, PartialEq)]
 struct Weighted {
-    levels: Stack,
+    stack: Node,
     object: ObjectIx,
-    counts: Counts,
+    counts: PackedCounts,
 }
 
-/// All stacks of a profile, each once.
+/// All stacks of a profile, each once, in the order of their levels.
 struct Stacks<'a> {
     profile: &'a Profile,
     tree: Tree,
+    levels: TreeOf<Level>,
     all: Vec<Weighted>,
 }
 
 impl<'a> Stacks<'a> {
-    /// Linear in the cells, times what stacks are deep.
+    /// Linear in the cells.
     fn of(profile: &'a Profile, tree: Tree) -> Self {
-        let mut sums: BTreeMap<(Stack, ObjectIx), Counts> = BTreeMap::new();
-        let mut add = |levels: Stack, object: ObjectIx, counts: &Counts| {
-            if *counts != Counts::default() {
-                *sums.entry((levels, object)).or_default() += counts;
-            }
-        };
+        let mut parts = Parts { levels: TreeOf::new(), all: Vec::new() };
         match tree {
-            Tree::Data => by_data(profile, &mut add),
-            Tree::Code if !profile.path_cells.is_empty() => by_path(profile, &mut add),
-            Tree::Code => by_code(profile, &mut add),
+            Tree::Data => parts.by_data(profile),
+            Tree::Code if !profile.path_cells.is_empty() => parts.by_path(profile),
+            Tree::Code => parts.by_code(profile),
         }
-        let all = sums.into_iter().map(|((levels, object), counts)| Weighted { levels, object, counts });
-        Self { profile, tree, all: all.collect() }
+        let Parts { levels, mut all } = parts;
+        let ranks = levels.ranks();
+        all.sort_by_key(|part| (*ranks.get(part.stack), part.object));
+        // One entry of all parts of one stack.
+        all.dedup_by(|part, first| {
+            let is_same = (part.stack, part.object) == (first.stack, first.object);
+            if is_same {
+                let mut sum = first.counts.get();
+                sum += &part.counts.get();
+                first.counts = sum.into();
+            }
+            is_same
+        });
+        Self { profile, tree, levels, all }
     }
 
     /// What a level is called.
@@ -160,68 +166,93 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// By where data was made.
-fn by_data(profile: &Profile, add: &mut impl FnMut(Stack, ObjectIx, &Counts)) {
-    let shares = FieldShares::of(profile);
-    let made: Vec<Stack> =
-        (0..profile.objects.len()).map(|at| made_at(profile, ObjectIx::from_index(at))).collect();
-    let code = Functions::of(profile);
-    for cell in &profile.cells {
-        let Some(made) = made.get(cell.object.index()) else { continue };
-        let by = code.at(cell.code);
-        let mut has_fields = false;
-        for (field, piece) in shares.pieces(cell) {
-            has_fields = true;
-            add([made, &[Level::Field(field)][..], by].concat(), cell.object, &piece);
-        }
-        if !has_fields {
-            add([made, by].concat(), cell.object, &cell.counts.get());
+/// What stacks are made of, in any order.
+struct Parts {
+    levels: TreeOf<Level>,
+    all: Vec<Weighted>,
+}
+
+impl Parts {
+    fn add(&mut self, stack: Node, object: ObjectIx, counts: impl Into<PackedCounts>) {
+        let counts = counts.into();
+        if counts != PackedCounts::default() {
+            self.all.push(Weighted { stack, object, counts });
         }
     }
-    without_code(profile, |object| made[object.index()].clone(), add);
-}
 
-/// By the calls that lead to accesses.
-fn by_path(profile: &Profile, add: &mut impl FnMut(Stack, ObjectIx, &Counts)) {
-    for cell in &profile.path_cells {
-        let mut levels = match cell.path {
-            Some(_) => path_levels(profile, cell.path),
-            None => vec![Level::NoPath],
-        };
-        levels.push(Level::Object(cell.object));
-        add(levels, cell.object, &cell.counts.get());
+    /// By where data was made.
+    fn by_data(&mut self, profile: &Profile) {
+        let shares = FieldShares::of(profile);
+        let objects = (0..profile.objects.len()).map(ObjectIx::from_index);
+        let made = objects.map(|object| self.levels.below(Node::ROOT, made_at(profile, object)));
+        let made: Vec<Node> = made.collect();
+        let code = Functions::of(profile);
+        for cell in &profile.cells {
+            let Some(&made) = made.get(cell.object.index()) else { continue };
+            let by = code.at(cell.code);
+            let mut has_fields = false;
+            for (field, piece) in shares.pieces(cell) {
+                has_fields = true;
+                let field = self.levels.below(made, [Level::Field(field)]);
+                let stack = self.levels.below(field, by.iter().copied());
+                self.add(stack, cell.object, piece);
+            }
+            if !has_fields {
+                let stack = self.levels.below(made, by.iter().copied());
+                self.add(stack, cell.object, cell.counts.clone());
+            }
+        }
+        self.without_code(profile, |_, object| made[object.index()]);
     }
-    without_code(profile, |object| vec![Level::NoPath, Level::Object(object)], add);
-}
 
-/// By the functions of the instructions.
-fn by_code(profile: &Profile, add: &mut impl FnMut(Stack, ObjectIx, &Counts)) {
-    let code = Functions::of(profile);
-    for cell in &profile.cells {
-        let levels = [code.at(cell.code), &[Level::Object(cell.object)][..]].concat();
-        add(levels, cell.object, &cell.counts.get());
+    /// By the calls that lead to accesses.
+    fn by_path(&mut self, profile: &Profile) {
+        // Parents come first.
+        let mut nodes: Vec<Node> = Vec::with_capacity(profile.paths.len());
+        for path in &profile.paths {
+            let above = path.parent.and_then(|parent| nodes.get(parent.index())).copied();
+            nodes.push(self.levels.below(above.unwrap_or(Node::ROOT), [Level::Frame(path.frame)]));
+        }
+        let unknown = self.levels.below(Node::ROOT, [Level::NoPath]);
+        for cell in &profile.path_cells {
+            let path = cell.path.and_then(|path| nodes.get(path.index())).copied();
+            let stack = self.levels.below(path.unwrap_or(unknown), [Level::Object(cell.object)]);
+            self.add(stack, cell.object, cell.counts.clone());
+        }
+        self.without_code(profile, |levels, object| levels.below(unknown, [Level::Object(object)]));
     }
-    without_code(profile, |object| vec![Level::NoPath, Level::Object(object)], add);
-}
 
-/// What no instruction did: lines that were written back, and all that a bus sees.
-fn without_code(
-    profile: &Profile,
-    levels: impl Fn(ObjectIx) -> Stack,
-    add: &mut impl FnMut(Stack, ObjectIx, &Counts),
-) {
-    for (at, object) in profile.objects.iter().enumerate() {
-        let ix = ObjectIx::from_index(at);
-        let counts = match profile.cells.is_empty() {
-            true => object.counts,
-            false => Counts { dram_writes: object.counts.dram_writes, ..Counts::default() },
-        };
-        add(levels(ix), ix, &counts);
+    /// By the functions of the instructions.
+    fn by_code(&mut self, profile: &Profile) {
+        let code = Functions::of(profile);
+        for cell in &profile.cells {
+            let levels = code.at(cell.code).iter().copied().chain([Level::Object(cell.object)]);
+            let stack = self.levels.below(Node::ROOT, levels);
+            self.add(stack, cell.object, cell.counts.clone());
+        }
+        self.without_code(profile, |levels, object| {
+            levels.below(Node::ROOT, [Level::NoPath, Level::Object(object)])
+        });
+    }
+
+    /// What no instruction did: lines that were written back, and all that a bus sees.
+    fn without_code(&mut self, profile: &Profile, stack: impl Fn(&mut TreeOf<Level>, ObjectIx) -> Node) {
+        for (at, object) in profile.objects.iter().enumerate() {
+            let ix = ObjectIx::from_index(at);
+            let counts = match profile.cells.is_empty() {
+                true => object.counts,
+                false => Counts { dram_writes: object.counts.dram_writes, ..Counts::default() },
+            };
+            if counts != Counts::default() {
+                let stack = stack(&mut self.levels, ix);
+                self.add(stack, ix, counts);
+            }
+        }
     }
 }
 
 /// What an object is, from its kind on: the calls that led to its allocation, else the file that it is in.
-fn made_at(profile: &Profile, ix: ObjectIx) -> Stack {
+fn made_at(profile: &Profile, ix: ObjectIx) -> Vec<Level> {
     let Some(object) = profile.objects.get(ix.index()) else { return Vec::new() };
     let mut levels = vec![Level::Kind(object.kind)];
     match object.site.and_then(|site| profile.stacks.get(site.index())) {
@@ -232,22 +263,8 @@ fn made_at(profile: &Profile, ix: ObjectIx) -> Stack {
     levels
 }
 
-/// A call path's frames, the outermost first.
-fn path_levels(profile: &Profile, path: Option<memlens_profile::PathIx>) -> Stack {
-    let mut levels: Stack = Vec::new();
-    let mut at = path.and_then(|path| Some((path, profile.paths.get(path.index())?)));
-    while let Some((path, node)) = at {
-        levels.push(Level::Frame(node.frame));
-        // Parents come first: that ends, whatever a file held.
-        let parent = node.parent.filter(|parent| *parent < path);
-        at = parent.and_then(|parent| Some((parent, profile.paths.get(parent.index())?)));
-    }
-    levels.reverse();
-    levels
-}
-
 /// The functions at each row of code, the outermost first.
-struct Functions(Vec<Stack>);
+struct Functions(Vec<Vec<Level>>);
 
 impl Functions {
     fn of(profile: &Profile) -> Self {
@@ -262,7 +279,7 @@ impl Functions {
                 let has_name = profile.frames.get(frame.index()).is_some_and(|it| it.function.is_some());
                 if has_name { Level::Frame(*frame) } else { Level::NoName(code.module) }
             };
-            let levels: Stack = frames.map(level).collect();
+            let levels: Vec<Level> = frames.map(level).collect();
             if levels.is_empty() { vec![Level::NoName(code.module)] } else { levels }
         });
         Self(functions.collect())

@@ -143,7 +143,7 @@ fn message(profile: &Profile, tree: Tree) -> proto::Profile {
     let [object, kind, id] = ["object", "kind", "id"].map(|key| tables.text(key));
     let mut sample = Vec::with_capacity(stacks.all.len());
     for stack in &stacks.all {
-        let amount = amounts.in_counts(&stack.counts);
+        let amount = amounts.in_counts(&stack.counts.get());
         let value: Vec<i64> =
             columns.iter().map(|&(column, ..)| signed(amount.column(column).unwrap_or(0))).collect();
         if value.iter().all(|&value| value == 0) {
@@ -156,7 +156,7 @@ fn message(profile: &Profile, tree: Tree) -> proto::Profile {
                 proto::Label { key: id, str: 0, num: i64::from(it.id) },
             ]
         });
-        let location_id = stack.levels.iter().rev().map(|level| tables.location(*level)).collect();
+        let location_id = stacks.levels.levels(stack.stack).map(|level| tables.location(level)).collect();
         sample.push(proto::Sample { location_id, value, label: label.unwrap_or_default() });
     }
     let command = format!("memlens, {} mode: {}", profile.run.mode, profile.run.command.join(" "));
