@@ -7,6 +7,7 @@ use memlens_profile::{CodeIx, Field, Object, Profile};
 use memlens_symbols::{Content, Element, Module, TypeRef};
 use memlens_types::ObjectKind;
 
+use crate::common::Common;
 use crate::{Seen, TypeOf};
 
 /// A structure with more fields is shown by those that were seen.
@@ -28,22 +29,23 @@ const FITS_POORLY: f64 = 0.8;
 pub struct Layouts {
     contents: HashMap<(u32, TypeRef, bool), Content>,
     layouts: HashMap<(u32, TypeRef), Layout>,
+    common: Common,
 }
 
 /// A structure.
 #[derive(Debug)]
 pub struct Layout {
     element: Element,
-    whole: Vec<Field>,
+    whole: Arc<[Field]>,
     /// Whether its last member is an array that goes on behind it (C's flexible array member).
     is_flexible: bool,
-    by_offset: HashMap<u64, Option<Part>>,
+    by_offset: HashMap<u64, Option<Arc<Part>>>,
 }
 
 /// What lies at an offset of a structure. Of an array of structures the first one's fields stand for all, so that what
 /// is shown may lie elsewhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Part {
     /// The field that is shown.
     field: Field,
     /// Where the part begins that holds the offset, in bytes from the structure's beginning.
@@ -54,7 +56,7 @@ struct Part {
 
 impl Part {
     /// A field as a whole.
-    fn whole(field: Field) -> Option<Self> {
+    pub(crate) fn whole(field: Field) -> Option<Self> {
         Some(Self { start: field.offset_bytes?, bytes: field.size_bytes, field })
     }
 
@@ -102,23 +104,32 @@ impl Layouts {
     }
 
     /// A structure of a module, by the module's number.
-    pub(crate) fn of(&mut self, number: u32, module: &Module, element: &Element) -> &mut Layout {
-        self.layouts.entry((number, element.type_ref)).or_insert_with(|| {
-            let mut whole: Vec<Field> = module.fields(element).into_iter().map(named).collect();
-            let behind = module.field_at(element.type_ref, element.size_bytes).map(named);
+    pub(crate) fn structure<'a>(
+        &'a mut self,
+        number: u32,
+        module: &'a Module,
+        element: &Element,
+    ) -> Structure<'a> {
+        let Self { layouts, common, .. } = self;
+        let layout = layouts.entry((number, element.type_ref)).or_insert_with(|| {
+            let mut whole: Vec<Field> =
+                module.fields(element).iter().map(|field| common.field(field)).collect();
+            let behind = module.field_at(element.type_ref, element.size_bytes);
             let is_flexible = behind.is_some();
             // How long it is depends on the block.
-            whole.extend(behind.map(|last| Field { size_bytes: None, ..last }));
-            whole.shrink_to_fit();
+            whole.extend(behind.map(|last| Field { size_bytes: None, ..common.field(&last) }));
+            let whole = common.fields(whole);
             Layout { element: element.clone(), whole, is_flexible, by_offset: HashMap::new() }
-        })
+        });
+        Structure { layout, common, module }
     }
 }
 
 /// A structure with the module that tells more of it.
 pub struct Structure<'a> {
-    pub layout: &'a mut Layout,
-    pub module: &'a Module,
+    layout: &'a mut Layout,
+    common: &'a mut Common,
+    module: &'a Module,
 }
 
 impl Structure<'_> {
@@ -129,7 +140,7 @@ impl Structure<'_> {
 
     /// All of its fields, if they are not too many to be shown.
     pub fn whole(&self) -> &[Field] {
-        let whole = self.layout.whole.as_slice();
+        let whole = &*self.layout.whole;
         if whole.len() > MOST_FIELDS { &[] } else { whole }
     }
 
@@ -148,20 +159,24 @@ impl Structure<'_> {
         if let Some(known) = whole.iter().find(covers) {
             return Part::whole(known.clone());
         }
+        let (module, common) = (self.module, &mut *self.common);
         let found = by_offset.entry(offset).or_insert_with(|| {
-            let found = named(self.module.field_at(element.type_ref, offset)?);
-            let Some(known) = whole.iter().find(|field| field.name == found.name) else {
-                return Part::whole(found);
+            let found = common.field(&module.field_at(element.type_ref, offset)?);
+            let part = match whole.iter().find(|field| field.name == found.name) {
+                None => Part::whole(found)?,
+                Some(known) => {
+                    let array = Part::whole(known.clone())?;
+                    // An array of numbers is one part.
+                    if array.covers(offset) {
+                        array
+                    } else {
+                        Part { field: array.field, ..Part::whole(found)? }
+                    }
+                }
             };
-            // An array of numbers is one part.
-            let array = Part::whole(known.clone())?;
-            if array.covers(offset) {
-                Some(array)
-            } else {
-                Some(Part { field: array.field, ..Part::whole(found)? })
-            }
+            Some(common.part(part))
         });
-        found.clone()
+        found.as_deref().cloned()
     }
 
     /// Whether a field ends before an offset.
@@ -170,16 +185,6 @@ impl Structure<'_> {
             offset.checked_sub(1).filter(|_| offset <= self.bytes()).and_then(|last| self.part_at(last));
         let end = last.and_then(|part| part.start.checked_add(part.bytes?));
         end == Some(offset)
-    }
-}
-
-fn named(field: memlens_symbols::Field) -> Field {
-    Field {
-        offset_bytes: Some(field.offset_bytes),
-        size_bytes: Some(field.size_bytes),
-        name: Some(field.name.into()),
-        type_name: Some(field.type_name.into()),
-        ..Field::default()
     }
 }
 

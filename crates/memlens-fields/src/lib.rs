@@ -14,6 +14,7 @@
 //! Knows neither collectors nor terminals.
 #![forbid(unsafe_code)]
 
+mod common;
 mod layout;
 mod offsets;
 
@@ -85,7 +86,7 @@ pub fn add_fields<'a>(
         let held = type_of(object);
         let found = match (held, layouts.content(&held)) {
             (TypeOf::Known { number, module, .. }, Content::Structures(element)) => {
-                let mut layout = Structure { layout: layouts.of(number, module, &element), module };
+                let mut layout = layouts.structure(number, module, &element);
                 let Some(found) = in_structures(profile, row, &mut layout, seen) else { continue };
                 let element = Element { type_name: element.type_name, bytes: element.size_bytes };
                 profile.objects[object.index()].element = Some(element);
