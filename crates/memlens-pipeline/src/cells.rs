@@ -1,8 +1,9 @@
 //! Cells: what one reference (operand, or run of instructions fetched) did to one object, in one thread.
 
 use crate::batch::{Finding, Stretch};
+use crate::misses::{MissTable, Misses, Usual};
 use hashbrown::hash_table::{Entry, HashTable};
-use memlens_types::{AccessKind, Counts, Fetched, Shared};
+use memlens_types::{AccessKind, Counts, Fetched};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher;
 
@@ -14,39 +15,6 @@ pub const DISCARD: u32 = 0;
 
 /// Where in the object a cell's first access was is not known.
 const NO_OFFSET: u32 = u32::MAX;
-
-/// What the memory model found for a cell.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Misses {
-    pub l1: u64,
-    pub l2: u64,
-    /// Each of them reads a line from memory.
-    pub llc: u64,
-    pub l2_prefetched: u64,
-    pub llc_prefetched: u64,
-    pub dtlb: u64,
-    pub stlb: u64,
-    pub walk_accesses: u64,
-    pub walk_cycles: u64,
-    pub invalidations: u64,
-    pub coherence: u64,
-    pub false_sharing: u64,
-    /// Coherence misses of which it is not known whether they are false sharing.
-    pub unclear_sharing: u64,
-}
-
-impl Misses {
-    /// Of what is not known as much is false sharing as of the rest; nothing where nothing is known.
-    fn shared(&self) -> Shared {
-        let known = self.coherence.saturating_sub(self.unclear_sharing);
-        let also = match known {
-            0 => 0,
-            _ => u128::from(self.unclear_sharing) * u128::from(self.false_sharing) / u128::from(known),
-        };
-        let also = u64::try_from(also).unwrap_or(u64::MAX);
-        Shared { coherence_misses: self.coherence, false_sharing: self.false_sharing + also }
-    }
-}
 
 /// A thread's cells.
 #[derive(Debug)]
@@ -61,10 +29,9 @@ pub struct Cells {
     extra_bytes: FxHashMap<u32, i64>,
     /// Elements of string instructions: see [`Counts::followers`].
     followers: FxHashMap<u32, u64>,
-    /// Where in `misses` a cell's are; 0: it has none, as most cells of large programs.
-    places_of_misses: Vec<u32>,
-    /// The first are nobody's.
-    misses: Vec<Misses>,
+    /// Which row of `misses` a cell's are; 0: it has none, as most cells of large programs.
+    rows_of_misses: Vec<u32>,
+    misses: MissTable,
     /// Where in the object the first access was, in bytes from its block's beginning.
     offsets: Vec<u32>,
 }
@@ -79,8 +46,8 @@ impl Cells {
             counts: vec![0],
             extra_bytes: FxHashMap::default(),
             followers: FxHashMap::default(),
-            places_of_misses: vec![0],
-            misses: vec![Misses::default()],
+            rows_of_misses: vec![0],
+            misses: MissTable::new(),
             offsets: vec![NO_OFFSET],
         }
     }
@@ -111,7 +78,7 @@ impl Cells {
                 self.offsets.push(offset.unwrap_or(NO_OFFSET));
                 self.keys.push(key);
                 self.counts.push(0);
-                self.places_of_misses.push(0);
+                self.rows_of_misses.push(0);
                 cell
             }
         }
@@ -137,46 +104,66 @@ impl Cells {
     pub fn book(&mut self, finding: Finding, found: Stretch<'_>) {
         // Each in a loop of its own.
         match finding {
-            Finding::L1 => self.book_as(found, |misses| &mut misses.l1),
-            Finding::L2 => self.book_as(found, |misses| &mut misses.l2),
-            Finding::Llc => self.book_as(found, |misses| &mut misses.llc),
-            Finding::L2Prefetched => self.book_as(found, |misses| &mut misses.l2_prefetched),
-            Finding::LlcPrefetched => self.book_as(found, |misses| &mut misses.llc_prefetched),
-            Finding::Dtlb => self.book_as(found, |misses| &mut misses.dtlb),
-            Finding::Stlb => self.book_as(found, |misses| &mut misses.stlb),
+            Finding::L1 => self.book_usual(found, |usual| &mut usual.l1, |rest| &mut rest.l1),
+            Finding::L2 => self.book_usual(found, |usual| &mut usual.l2, |rest| &mut rest.l2),
+            Finding::Llc => self.book_usual(found, |usual| &mut usual.llc, |rest| &mut rest.llc),
+            Finding::L2Prefetched => {
+                self.book_usual(found, |usual| &mut usual.l2_prefetched, |rest| &mut rest.l2_prefetched);
+            }
+            Finding::LlcPrefetched => {
+                self.book_usual(found, |usual| &mut usual.llc_prefetched, |rest| &mut rest.llc_prefetched);
+            }
+            Finding::Dtlb => self.book_usual(found, |usual| &mut usual.dtlb, |rest| &mut rest.dtlb),
+            Finding::Stlb => self.book_rest(found, |rest| &mut rest.stlb),
             // Lines of page tables are not the object's: its DRAM reads are lines of its own.
             Finding::Walk => found.for_each_walk(|cell, walk| {
-                let misses = self.misses_mut(cell);
+                let row = self.row_of_misses(cell);
+                let misses = self.misses.rest_mut(row);
                 misses.walk_accesses += u64::from(walk.entries_read);
                 misses.walk_cycles += u64::from(walk.cycles);
             }),
-            Finding::Invalidation => self.book_as(found, |misses| &mut misses.invalidations),
-            Finding::Coherence => self.book_as(found, |misses| &mut misses.coherence),
-            Finding::FalseSharing => self.book_as(found, |misses| &mut misses.false_sharing),
-            Finding::UnclearSharing => self.book_as(found, |misses| &mut misses.unclear_sharing),
+            Finding::Invalidation => self.book_rest(found, |rest| &mut rest.invalidations),
+            Finding::Coherence => self.book_rest(found, |rest| &mut rest.coherence),
+            Finding::FalseSharing => self.book_rest(found, |rest| &mut rest.false_sharing),
+            Finding::UnclearSharing => self.book_rest(found, |rest| &mut rest.unclear_sharing),
         }
     }
 
     #[inline(always)]
-    fn book_as(&mut self, found: Stretch<'_>, counter: impl Fn(&mut Misses) -> &mut u64) {
-        found.for_each(|cell, times| *counter(self.misses_mut(cell)) += times);
+    fn book_usual(
+        &mut self,
+        found: Stretch<'_>,
+        of_usual: impl Fn(&mut Usual) -> &mut u32,
+        of_rest: impl Fn(&mut Misses) -> &mut u64,
+    ) {
+        found.for_each(|cell, times| {
+            let row = self.row_of_misses(cell);
+            self.misses.count(row, times, &of_usual, &of_rest);
+        });
     }
 
-    /// The misses of a cell, to count one.
     #[inline(always)]
-    fn misses_mut(&mut self, cell: u32) -> &mut Misses {
-        let place = &mut self.places_of_misses[cell as usize];
-        if *place == 0 {
-            *place = self.misses.len() as u32;
-            self.misses.push(Misses::default());
+    fn book_rest(&mut self, found: Stretch<'_>, counter: impl Fn(&mut Misses) -> &mut u64) {
+        found.for_each(|cell, times| {
+            let row = self.row_of_misses(cell);
+            *counter(self.misses.rest_mut(row)) += times;
+        });
+    }
+
+    /// The row of a cell's misses, to count one.
+    #[inline(always)]
+    fn row_of_misses(&mut self, cell: u32) -> u32 {
+        let row = &mut self.rows_of_misses[cell as usize];
+        if *row == 0 {
+            *row = self.misses.add_row();
         }
-        &mut self.misses[*place as usize]
+        *row
     }
 
     /// Forgets all counts, not the cells.
     pub fn zero(&mut self) {
         self.counts.fill(0);
-        self.misses.fill(Misses::default());
+        self.misses.zero();
         self.extra_bytes.clear();
         self.followers.clear();
     }
@@ -209,10 +196,10 @@ impl Cells {
             let (reference, object) = self.keys[cell];
             let (kind, size_bytes) = attr_of(reference);
             let extra = self.extra_bytes.get(&(cell as u32)).copied().unwrap_or(0);
-            let misses = &self.misses[self.places_of_misses[cell] as usize];
+            let misses = self.misses.get(self.rows_of_misses[cell]);
             let counts = Counts {
                 followers: self.followers.get(&(cell as u32)).copied().unwrap_or(0),
-                ..counts(kind, size_bytes, self.counts[cell], extra, misses)
+                ..counts(kind, size_bytes, self.counts[cell], extra, &misses)
             };
             (counts != Counts::default()).then_some((reference, object, counts))
         })
@@ -283,7 +270,8 @@ mod tests {
         cells.add(cell, 5);
         cells.add_followers(cell, 2);
         cells.add_followers(cell, 1);
-        cells.misses_mut(cell).l1 = 2;
+        let row = cells.row_of_misses(cell);
+        cells.misses.count(row, 2, |usual| &mut usual.l1, |rest| &mut rest.l1);
         let all: Vec<_> = cells.iter(|_| (AccessKind::Modify, 4)).collect();
         let expected = Counts {
             loads: 5,
@@ -298,13 +286,5 @@ mod tests {
         assert_eq!(all, [(7, 3, expected)]);
         cells.zero();
         assert_eq!(cells.iter(|_| (AccessKind::Load, 4)).count(), 0);
-    }
-
-    #[test]
-    fn what_is_not_known_of_sharing_is_as_what_is() {
-        let shared = |coherence, false_sharing, unclear_sharing| {
-            Misses { coherence, false_sharing, unclear_sharing, ..Misses::default() }.shared().false_sharing
-        };
-        assert_eq!((shared(100, 24, 76), shared(100, 10, 60), shared(100, 0, 100)), (100, 25, 0));
     }
 }

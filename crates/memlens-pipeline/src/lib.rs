@@ -51,6 +51,7 @@ mod hot_loop;
 mod lanes;
 mod line_memo;
 mod mask;
+mod misses;
 mod paths;
 mod process;
 mod references;
