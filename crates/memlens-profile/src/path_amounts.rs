@@ -33,9 +33,15 @@ impl Mul<f64> for PathAmount {
 }
 
 /// Amounts by what they are of: instructions, objects and paths in some numbering. When it is full, the lighter half makes room for others.
+///
+/// The amounts lie beside the hash table, half of which is room: they are three quarters of an entry.
 #[derive(Clone, Debug)]
 pub struct PathAmounts<K> {
-    amounts: FxHashMap<K, PathAmount>,
+    /// Where in `amounts` each is.
+    places: FxHashMap<K, u32>,
+    amounts: Vec<PathAmount>,
+    /// Places that are nobody's.
+    free: Vec<u32>,
     most: usize,
     dropped: u64,
 }
@@ -43,20 +49,27 @@ pub struct PathAmounts<K> {
 impl<K: Copy + Eq + Hash> PathAmounts<K> {
     /// None yet, and so many at most.
     pub fn with_room(most: usize) -> Self {
-        Self { amounts: FxHashMap::default(), most, dropped: 0 }
+        Self { places: FxHashMap::default(), amounts: Vec::new(), free: Vec::new(), most, dropped: 0 }
     }
 
     /// So much more of this.
     pub fn add(&mut self, key: K, more: PathAmount) {
-        if self.amounts.len() >= self.most && !self.amounts.contains_key(&key) {
+        if self.places.len() >= self.most && !self.places.contains_key(&key) {
             self.drop_lighter_half();
         }
-        *self.amounts.entry(key).or_default() += more;
+        let Self { places, amounts, free, .. } = self;
+        let place = *places.entry(key).or_insert_with(|| {
+            free.pop().unwrap_or_else(|| {
+                amounts.push(PathAmount::default());
+                (amounts.len() - 1) as u32
+            })
+        });
+        amounts[place as usize] += more;
     }
 
     /// All of them, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (K, PathAmount)> {
-        self.amounts.iter().map(|(&key, &amount)| (key, amount))
+        self.places.iter().map(|(&key, &place)| (key, self.amounts[place as usize]))
     }
 
     /// What made room for others, in a sentence; None: nothing did.
@@ -71,7 +84,8 @@ impl<K: Copy + Eq + Hash> PathAmounts<K> {
 
     /// Linear.
     fn drop_lighter_half(&mut self) {
-        let mut weights: Vec<f64> = self.amounts.values().map(|amount| amount.accesses).collect();
+        let Self { places, amounts, free, .. } = self;
+        let mut weights: Vec<f64> = places.values().map(|&place| amounts[place as usize].accesses).collect();
         let before = weights.len();
         if before == 0 {
             return;
@@ -79,13 +93,18 @@ impl<K: Copy + Eq + Hash> PathAmounts<K> {
         let (_, &mut middle, heavier) = weights.select_nth_unstable_by(before / 2, f64::total_cmp);
         // Of those that weigh as much as the middle one some stay.
         let mut room = heavier.iter().filter(|&&weight| weight == middle).count();
-        self.amounts.retain(|_, amount| {
+        places.retain(|_, place| {
+            let amount = &mut amounts[*place as usize];
             let weight = amount.accesses;
             let is_kept = weight > middle || weight == middle && room > 0;
             room -= usize::from(is_kept && weight == middle);
+            if !is_kept {
+                *amount = PathAmount::default();
+                free.push(*place);
+            }
             is_kept
         });
-        self.dropped += (before - self.amounts.len()) as u64;
+        self.dropped += (before - places.len()) as u64;
     }
 }
 
@@ -108,16 +127,23 @@ mod tests {
         let mut all = full(f64::from);
         // A known one needs no room.
         all.add(999, one);
-        assert_eq!((all.amounts.len(), all.dropped), (1000, 0));
+        assert_eq!((all.places.len(), all.dropped), (1000, 0));
         all.add(5000, one);
-        assert_eq!((all.amounts.len(), all.dropped), (500, 501));
+        assert_eq!((all.places.len(), all.dropped), (500, 501));
         assert!(all.iter().all(|(key, amount)| key == 5000 || amount.accesses > 500.0));
-        assert_eq!(all.amounts.get(&999), Some(&PathAmount { accesses: 1000.0, misses: [0.5; 5] }));
+        let of_last = all.iter().find(|(key, _)| *key == 999).map(|(_, amount)| amount);
+        assert_eq!(of_last, Some(PathAmount { accesses: 1000.0, misses: [0.5; 5] }));
         assert!(all.note().is_some_and(|note| note.contains(" 501 ") && note.contains(" 1000 of ")));
+        // What comes in the place of another has nothing of it.
+        for at in 6000..6500 {
+            all.add(at, one);
+        }
+        assert_eq!((all.places.len(), all.amounts.len()), (1000, 1000));
+        assert!(all.iter().all(|(key, amount)| key < 5000 || amount == one));
         // All alike.
         let mut all = full(|_| 1.0);
         all.add(5000, one);
-        assert_eq!((all.amounts.len(), all.dropped), (500, 501));
+        assert_eq!((all.places.len(), all.dropped), (500, 501));
         // No room at all is room for one.
         let mut none = PathAmounts::with_room(0);
         none.add(1, one * 2.0);
