@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use memlens_types::Counts;
 
-use crate::{Cell, CodeIx, LevelMisses, MachineInfo, ObjectIx, PackedCounts, PathCell, PathIx, Profile};
+use crate::{Cell, CodeIx, LevelMisses, MachineInfo, ObjectIx, PathCell, PathIx, Profile};
 
 /// What was seen of one call path: amounts that are compared with those of the other paths. There are hundreds of thousands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,31 +67,38 @@ const PATHS_OF_ALL: f64 = 30_000.0;
 
 impl Profile {
     /// Divides the cells among call paths, by what was seen of each, the heaviest first; of those without there is no path. To be called when all
-    /// counts are there. Linear in cells and uses.
+    /// counts are there. Linear in cells and uses, but for sorting.
     pub fn divide_among_paths<'a>(&mut self, uses_of: impl Fn(&Cell) -> Option<&'a Vec<PathUse>>) {
-        let mut sums: BTreeMap<(Option<PathIx>, ObjectIx), PackedCounts> = BTreeMap::new();
         let all = self.cells.iter().fold((1, 1), |(accesses, misses), cell| {
             let counts = cell.counts.get();
             (accesses + counts.accesses(), misses + counts.l1_misses())
         });
-        for cell in &self.cells {
-            let counts = cell.counts.get();
-            let part = counts.accesses() as f64 / all.0 as f64;
-            let part = part.max(counts.l1_misses() as f64 / all.1 as f64);
-            let most = 1 + (part * PATHS_OF_ALL) as usize;
-            let unknown = [PathUse::new(None, 1.0, [1.0; 5])];
-            let uses = uses_of(cell).filter(|uses| has_any(uses));
-            let uses = uses.map_or(&unknown[..], |uses| &uses[..uses.len().min(most)]);
-            for (path, piece) in divided(&self.machine, &counts, uses) {
-                *sums.entry((path, cell.object)).or_default() += &piece;
+        // Object by object: sums by path of all of them would take more room than the rows that are made.
+        let mut by_object: Vec<u32> = (0..self.cells.len()).map(|cell| cell as u32).collect();
+        let cell = |number: u32| &self.cells[number as usize];
+        by_object.sort_unstable_by_key(|&number| cell(number).object);
+        let mut rows = Vec::new();
+        for of_object in by_object.chunk_by(|&one, &other| cell(one).object == cell(other).object) {
+            let mut sums: BTreeMap<Option<PathIx>, Counts> = BTreeMap::new();
+            for cell in of_object.iter().map(|&number| cell(number)) {
+                let counts = cell.counts.get();
+                let part = counts.accesses() as f64 / all.0 as f64;
+                let part = part.max(counts.l1_misses() as f64 / all.1 as f64);
+                let most = 1 + (part * PATHS_OF_ALL) as usize;
+                let unknown = [PathUse::new(None, 1.0, [1.0; 5])];
+                let uses = uses_of(cell).filter(|uses| has_any(uses));
+                let uses = uses.map_or(&unknown[..], |uses| &uses[..uses.len().min(most)]);
+                for (path, piece) in divided(&self.machine, &counts, uses) {
+                    *sums.entry(path).or_default() += &piece;
+                }
             }
+            let object = cell(of_object[0]).object;
+            let sums = sums.into_iter().filter(|(_, counts)| *counts != Counts::default());
+            rows.extend(sums.map(|(path, counts)| PathCell { path, object, counts: counts.into() }));
         }
-        let none = PackedCounts::default();
-        self.path_cells = sums
-            .into_iter()
-            .filter(|(_, counts)| *counts != none)
-            .map(|((path, object), counts)| PathCell { path, object, counts })
-            .collect();
+        rows.sort_unstable_by_key(|row| (row.path, row.object));
+        rows.shrink_to_fit();
+        self.path_cells = rows;
     }
 }
 
