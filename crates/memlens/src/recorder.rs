@@ -269,9 +269,8 @@ impl<P: Pipeline> Recorder<P> {
         }
         // What making it took is free again, and encoding takes other sizes of blocks.
         system::give_memory_back();
-        let written = self.output.writer().flush(&profile, false);
+        let written = self.output.writer().flush_and_drop(profile, false);
         // What a profile takes for a moment would stay with the allocator: of CPython's, more than all that is recorded.
-        drop(profile);
         system::give_memory_back();
         match written {
             Ok(()) => tracing::debug!("wrote a partial profile"),

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -277,8 +278,9 @@ fn an_unfinished_profile_says_so() {
     let path = folder.path().join("p");
     let mut writer = ProfileWriter::create(&path, Existing::Refuse).unwrap();
     assert!(matches!(Profile::open(&path), Err(OpenError::NotAProfile { .. })));
-    writer.flush(&sample(), false).unwrap();
-    assert!(Profile::open(&path).unwrap().attribution.truncated);
+    writer.flush_and_drop(sample(), false).unwrap();
+    let unfinished = Profile::open(&path).unwrap();
+    assert!(unfinished.attribution.truncated && unfinished.cells == sample().cells);
     writer.flush(&sample(), true).unwrap();
     assert!(!Profile::open(&path).unwrap().attribution.truncated);
     // One manifest and fifteen tables: the first generation's files are gone.
@@ -302,9 +304,9 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
     second.frames.push(Frame::default());
 
     let folder = MemoryFolder::default();
-    flush(&folder, 1, &first, true).unwrap();
+    flush(&folder, 1, Cow::Borrowed(&first), true).unwrap();
     let before = folder.done.get();
-    flush(&folder, 2, &second, true).unwrap();
+    flush(&folder, 2, Cow::Borrowed(&second), true).unwrap();
     let operations = folder.done.get() - before;
     // 15 tables, manifest, sync, rename, sync, 15 removals.
     assert_eq!(operations, 34);
@@ -312,9 +314,9 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
     let mut seen = [0, 0];
     for survived in 0..=operations {
         let folder = MemoryFolder::default();
-        flush(&folder, 1, &first, true).unwrap();
+        flush(&folder, 1, Cow::Borrowed(&first), true).unwrap();
         folder.left.set(Some(survived));
-        let flushed = flush(&folder, 2, &second, true);
+        let flushed = flush(&folder, 2, Cow::Borrowed(&second), true);
         folder.left.set(None);
         folder.lose_unsynced();
         let found = reader::open(&folder).unwrap();
@@ -324,7 +326,7 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
         }
         seen[usize::from(found == second)] += 1;
         // The next flush clears up what was left over.
-        flush(&folder, 3, &first, true).unwrap();
+        flush(&folder, 3, Cow::Borrowed(&first), true).unwrap();
         assert_eq!(reader::open(&folder).unwrap(), first);
         assert_eq!(folder.list().unwrap().len(), 16, "after {survived} operations");
     }
@@ -377,7 +379,7 @@ fn dying_while_a_prediction_is_added_leaves_it_out_or_in() {
     // Write, sync, rename, sync.
     for survived in 0..=4 {
         let folder = MemoryFolder::default();
-        flush(&folder, 1, &first, true).unwrap();
+        flush(&folder, 1, Cow::Borrowed(&first), true).unwrap();
         folder.left.set(Some(survived));
         let added = add_prediction(&folder, &second.predictions[0]);
         folder.left.set(None);
@@ -395,7 +397,10 @@ fn dying_in_the_first_flush_leaves_no_profile_and_a_clear_message() {
     for survived in 0..13 {
         let folder = MemoryFolder::default();
         folder.left.set(Some(survived));
-        assert!(matches!(flush(&folder, 1, &sample(), true), Err(WriteError::DiskFull { .. })));
+        assert!(matches!(
+            flush(&folder, 1, Cow::Borrowed(&sample()), true),
+            Err(WriteError::DiskFull { .. })
+        ));
         assert!(matches!(reader::open(&folder), Err(OpenError::NotAProfile { .. })), "{survived}");
     }
 }
@@ -602,7 +607,7 @@ proptest! {
     #[test]
     fn any_profile_survives_the_store(profile in some_profile()) {
         let folder = MemoryFolder::default();
-        flush(&folder, 1, &profile, true).unwrap();
+        flush(&folder, 1, Cow::Borrowed(&profile), true).unwrap();
         prop_assert_eq!(reader::open(&folder).unwrap(), profile);
     }
 
@@ -610,7 +615,7 @@ proptest! {
     #[test]
     fn forged_tables_are_an_error_or_a_profile(at in any::<prop::sample::Index>(), flip in 1..=255u8, table in 0..9usize) {
         let folder = MemoryFolder::default();
-        flush(&folder, 1, &sample(), true).unwrap();
+        flush(&folder, 1, Cow::Borrowed(&sample()), true).unwrap();
         let name = format!("{}-000001.parquet", super::schema::TABLES[table]);
         let mut content = folder.read(&name).unwrap();
         let at = at.index(content.len());

@@ -1,10 +1,10 @@
 //! Writes a profile again and again; whenever it stops, the last flushed state is readable.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::thread;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -18,7 +18,7 @@ use super::parquet_table::encode;
 use super::processes::{self, PROCESSES};
 use super::schema::TABLES;
 use super::{FORMAT_VERSION, WriteError};
-use crate::{Cell, Prediction, Profile};
+use crate::{Prediction, Profile};
 
 /// What to do when something is at the path already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,11 +118,24 @@ impl ProfileWriter {
 
     /// Writes the whole profile; `complete` says that the program has ended and nothing follows. What
     /// was flushed before stays readable until this has succeeded. Cost: linear in the tables; their
-    /// files are built in memory, that of the cells beside the others.
+    /// files are built in memory, one after the other.
     ///
     /// # Errors
     /// When the system refuses or the disk is full; the writer may be used again afterwards.
     pub fn flush(&mut self, profile: &Profile, complete: bool) -> Result<(), WriteError> {
+        self.flush_next(Cow::Borrowed(profile), complete)
+    }
+
+    /// As [`Self::flush`], of a profile that is not needed any more: each table is dropped when it is written, which makes
+    /// room for the next.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub fn flush_and_drop(&mut self, profile: Profile, complete: bool) -> Result<(), WriteError> {
+        self.flush_next(Cow::Owned(profile), complete)
+    }
+
+    fn flush_next(&mut self, profile: Cow<'_, Profile>, complete: bool) -> Result<(), WriteError> {
         let generation = self.next_generation;
         self.next_generation = generation.saturating_add(1);
         self.reserved.clear();
@@ -148,7 +161,7 @@ fn is_ours(name: &str) -> bool {
 pub(super) fn flush(
     folder: &impl Folder,
     generation: u64,
-    profile: &Profile,
+    profile: Cow<'_, Profile>,
     complete: bool,
 ) -> Result<(), WriteError> {
     let written = write_generation(folder, generation, profile, complete);
@@ -169,22 +182,10 @@ pub(super) fn flush(
 fn write_generation(
     folder: &impl Folder,
     generation: u64,
-    profile: &Profile,
+    profile: Cow<'_, Profile>,
     complete: bool,
 ) -> Result<(), WriteError> {
-    let mut tables = Tables { folder, generation, files: BTreeMap::new() };
-    // The cells take about as long as all else together.
-    let cells = thread::scope(|scope| {
-        let cells = thread::Builder::new().spawn_scoped(scope, || encoded(&profile.cells));
-        tables.write_all_but_cells(profile)?;
-        match cells {
-            Ok(cells) => cells.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // No thread to be had.
-            Err(_) => encoded(&profile.cells),
-        }
-    })?;
-    tables.put::<Cell>(profile.cells.len(), cells)?;
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         format: FORMAT.to_owned(),
         format_version: FORMAT_VERSION,
         memlens_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -194,8 +195,11 @@ fn write_generation(
         machine: profile.machine.clone(),
         attribution: profile.attribution.clone(),
         predictions: profile.predictions.clone(),
-        tables: tables.files,
+        tables: BTreeMap::new(),
     };
+    let mut tables = Tables { folder, generation, files: BTreeMap::new() };
+    tables.write_all(profile)?;
+    manifest.tables = tables.files;
     replace_manifest(folder, &manifest)
 }
 
@@ -244,36 +248,38 @@ struct Tables<'a, F> {
 }
 
 impl<F: Folder> Tables<'_, F> {
-    fn write_all_but_cells(&mut self, profile: &Profile) -> Result<(), WriteError> {
-        self.write(&profile.modules)?;
-        self.write(&profile.frames)?;
-        self.write(&profile.stacks)?;
-        self.write(&profile.objects)?;
-        self.write(&profile.code)?;
-        self.write(&profile.patterns)?;
-        self.write(&profile.object_patterns)?;
-        self.write(&profile.fields)?;
-        self.write(&profile.field_uses)?;
-        self.write(&profile.paths)?;
-        self.write(&profile.path_cells)?;
-        self.write(&profile.threads)?;
-        self.write(&profile.marks)?;
-        self.write(&profile.series)
-    }
-
-    fn write<R: Row>(&mut self, rows: &[R]) -> Result<(), WriteError> {
-        self.put::<R>(rows.len(), encoded(rows)?)
+    /// One after the other, the largest last: what encoding one takes then comes when the others may be gone.
+    fn write_all(&mut self, profile: Cow<'_, Profile>) -> Result<(), WriteError> {
+        // The same of a profile that is lent and of one that is given.
+        macro_rules! write_each {
+            ($profile:expr; $($table:ident)*) => {{
+                // What is no table stands in the manifest.
+                let Profile { $($table,)* run: _, machine: _, predictions: _, attribution: _ } = $profile;
+                $(self.write($table)?;)*
+            }};
+            ($profile:expr) => {
+                write_each!($profile; modules frames stacks objects code patterns object_patterns fields field_uses paths
+                    path_cells threads marks series cells)
+            };
+        }
+        match profile {
+            Cow::Borrowed(profile) => write_each!(profile),
+            Cow::Owned(profile) => write_each!(profile),
+        }
+        Ok(())
     }
 
     /// Writes a table's file.
-    fn put<R: Row>(&mut self, rows: usize, content: Vec<u8>) -> Result<(), WriteError> {
+    fn write<R: Row>(&mut self, rows: impl AsRef<[R]>) -> Result<(), WriteError> {
+        let rows = rows.as_ref();
+        let content = encoded(rows)?;
         let file = table_file_name(R::TABLE, self.generation);
         self.folder
             .write(&file, &content)
             .map_err(|problem| WriteError::from_io(&self.folder.path_of(&file), problem))?;
         let entry = TableFile {
             file,
-            rows: rows as u64,
+            rows: rows.len() as u64,
             bytes: content.len() as u64,
             crc32: crc32fast::hash(&content),
         };
