@@ -202,12 +202,7 @@ pub enum Start {
 
 impl Start {
     /// In `object`; None: the accesses seen do not fit the structure, wherever it begins.
-    pub fn of(
-        profile: &Profile,
-        object: &Object,
-        layout: &mut Structure<'_>,
-        seen: &[&Seen],
-    ) -> Option<Self> {
+    pub fn of(profile: &Profile, object: &Object, layout: &mut Structure<'_>, seen: &[Seen]) -> Option<Self> {
         let bytes = layout.bytes();
         let array = |before| Self::Array { bytes, before };
         let (ObjectKind::Heap, Some(all)) = (object.kind, object.bytes) else { return Some(array(0)) };
@@ -236,7 +231,7 @@ impl Start {
         candidates: impl IntoIterator<Item = Self>,
         profile: &Profile,
         layout: &mut Structure<'_>,
-        seen: &[&Seen],
+        seen: &[Seen],
     ) -> Option<Self> {
         let (mut best, mut best_fit) = (None, FITS_POORLY);
         for candidate in candidates {
@@ -255,7 +250,7 @@ impl Start {
     /// several fields as a whole, as compilers join them. Only of those that are no copies: 1 if there are none. An operand that goes
     /// through the parts of a field as small as a word has another idea of what is there. What an allocator stores before a structure
     /// is hardly looked at.
-    fn fit(self, profile: &Profile, layout: &mut Structure<'_>, seen: &[&Seen]) -> f64 {
+    fn fit(self, profile: &Profile, layout: &mut Structure<'_>, seen: &[Seen]) -> f64 {
         let (mut fits, mut all) = (0, 0);
         // By operand and field: at which of its bytes, a bit each, and how often.
         let mut in_parts: HashMap<(CodeIx, u64), (u8, u64)> = HashMap::new();
@@ -317,7 +312,7 @@ enum Steps {
 
 /// Of operands that were seen at several offsets; None: they are too few, or both. Those of copies, as of an array that grows, go by other steps
 /// than its structures, and count for nothing.
-fn steps(profile: &Profile, bytes: u64, seen: &[&Seen]) -> Option<Steps> {
+fn steps(profile: &Profile, bytes: u64, seen: &[Seen]) -> Option<Steps> {
     let (mut alike, mut all) = (0, 0);
     let is_copy = |one: &Seen| {
         let size = profile.code.get(one.code.index()).map_or(0, |code| code.size_bytes);
@@ -325,7 +320,7 @@ fn steps(profile: &Profile, bytes: u64, seen: &[&Seen]) -> Option<Steps> {
     };
     // Those of one operand follow each other.
     let pairs = seen.windows(2).filter(|pair| pair[0].code == pair[1].code);
-    for pair in pairs.filter(|pair| !is_copy(pair[0])) {
+    for pair in pairs.filter(|pair| !is_copy(&pair[0])) {
         let apart = pair[0].offset_bytes.abs_diff(pair[1].offset_bytes);
         if apart > 0 && pair[0].offset_bytes.max(pair[1].offset_bytes) >= bytes {
             all += 1;
@@ -382,7 +377,7 @@ mod tests {
 
     #[test]
     fn steps_of_whole_structures_tell_an_array() {
-        let of = |all: &[Seen]| steps(&Profile::default(), 24, &all.iter().collect::<Vec<_>>());
+        let of = |all: &[Seen]| steps(&Profile::default(), 24, all);
         let array = [seen(0, 8), seen(0, 56), seen(0, 200), seen(1, 16), seen(1, 880)];
         assert_eq!(of(&array), Some(Steps::Whole));
         // A header of 24 bytes, and numbers behind it.
@@ -398,7 +393,7 @@ mod tests {
             [seen(0, 8), seen(0, 56), seen(0, 200), seen(1, 64), seen(1, 128), seen(1, 192), seen(1, 320)];
         let of = |of_copy| {
             let profile = Profile { code: vec![code(8), code(of_copy)], ..Profile::default() };
-            steps(&profile, 24, &all.iter().collect::<Vec<_>>())
+            steps(&profile, 24, &all)
         };
         assert_eq!(of(64), Some(Steps::Whole), "by lines");
         assert_eq!(of(8), Some(Steps::Other), "by words, of something else");

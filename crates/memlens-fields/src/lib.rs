@@ -70,17 +70,17 @@ pub struct Seen {
 }
 
 /// Fills `profile.fields`, `profile.field_uses` and its objects' `element`. The objects and code must be there.
-/// Cost: linear in what was seen, and a look at the debug information for each type and field that `layouts` lacks.
+/// `seen` is sorted by object, and of one object by operand. Cost: linear in what was seen, and a look at the debug
+/// information for each type and field that `layouts` lacks.
 pub fn add_fields<'a>(
     profile: &mut Profile,
     seen: &[Seen],
     layouts: &mut Layouts,
     type_of: &dyn Fn(ObjectIx) -> TypeOf<'a>,
 ) {
-    let mut by_object: Vec<&Seen> = seen.iter().collect();
-    by_object.sort_by_key(|one| one.object);
+    debug_assert!(seen.is_sorted_by_key(|one| (one.object, one.code)));
     let mut uses: Vec<FieldUse> = Vec::new();
-    for seen in by_object.chunk_by(|one, next| one.object == next.object) {
+    for seen in seen.chunk_by(|one, next| one.object == next.object) {
         let object = seen[0].object;
         let Some(row) = profile.objects.get(object.index()) else { continue };
         let held = type_of(object);
@@ -105,18 +105,11 @@ pub fn add_fields<'a>(
         }));
     }
     uses.sort_unstable_by_key(|one| (one.code, one.field));
-    uses.dedup_by(|next, kept| {
-        let is_same = (next.code, next.field) == (kept.code, kept.field);
-        if is_same {
-            kept.seen += next.seen;
-        }
-        is_same
-    });
     uses.shrink_to_fit();
     profile.field_uses = uses;
 }
 
-/// An object's fields in the order of their places, and who was seen at which of them how often.
+/// An object's fields in the order of their places, and who was seen at which of them how often: a row for each pair.
 #[derive(Default)]
 struct Found {
     fields: Vec<Field>,
@@ -131,6 +124,14 @@ impl Found {
             found.uses.extend(seen.iter().map(|one| (one.code, found.fields.len(), one.times)));
             found.fields.push(field);
         }
+        found.uses.sort_unstable();
+        found.uses.dedup_by(|next, kept| {
+            let is_same = (next.0, next.1) == (kept.0, kept.1);
+            if is_same {
+                kept.2 += next.2;
+            }
+            is_same
+        });
         found
     }
 }
@@ -140,12 +141,12 @@ fn in_structures(
     profile: &Profile,
     object: &Object,
     layout: &mut Structure<'_>,
-    seen: &[&Seen],
+    seen: &[Seen],
 ) -> Option<Found> {
     let start = Start::of(profile, object, layout, seen)?;
     let mut fields: BTreeMap<Place, (Field, Vec<&Seen>)> =
         layout.whole().iter().map(|field| (Place::of(field), (field.clone(), Vec::new()))).collect();
-    for &one in seen {
+    for one in seen {
         let mut place = start.place(one.offset_bytes);
         let mut field = Field::default();
         if let Place::Structure(offset) = place
@@ -167,9 +168,9 @@ fn in_structures(
 }
 
 /// Where no type is known: each offset is a field. A buffer has none.
-fn in_bytes(profile: &Profile, seen: &[&Seen]) -> Found {
+fn in_bytes(profile: &Profile, seen: &[Seen]) -> Found {
     let mut fields: BTreeMap<Place, (Field, Vec<&Seen>)> = BTreeMap::new();
-    for &one in seen {
+    for one in seen {
         let field = Field { offset_bytes: Some(one.offset_bytes), ..Field::default() };
         fields.entry(Place::Behind(one.offset_bytes)).or_insert_with(|| (field, Vec::new())).1.push(one);
     }

@@ -175,10 +175,14 @@ impl StallParts {
     /// Fills the stall cycles of the profile's cells, and all other counts from these ([`Profile::sum_cells`]); and the core's cycles
     /// in all: as modelled, and no more than `measured_cycles` if the stalls have been held against what was measured.
     pub fn add_to(&self, profile: &mut Profile, measured_cycles: Option<f64>) {
-        let stalls: Vec<Stalls> = profile.cells.iter().map(|cell| self.of_cell(profile, cell)).collect();
-        let sum = |of: fn(&Stalls) -> f64| stalls.iter().map(of).sum::<f64>();
-        let (of_own, of_others, unknown) = (sum(|it| it.own), sum(|it| it.of_others), sum(|it| it.unknown));
-        let elsewhere = sum(|it| if it.is_elsewhere { it.own } else { 0.0 });
+        // What each cell waits is asked twice: kept, it would take more room than the cells.
+        let (mut of_own, mut of_others, mut unknown, mut elsewhere) = (0.0, 0.0, 0.0, 0.0);
+        for stalls in profile.cells.iter().map(|cell| self.of_cell(profile, cell)) {
+            of_own += stalls.own;
+            of_others += stalls.of_others;
+            unknown += stalls.unknown;
+            elsewhere += if stalls.is_elsewhere { stalls.own } else { 0.0 };
+        }
         let measured = measured_cycles.zip(self.held);
         let mut all = Counts::default();
         profile.cells.iter().for_each(|cell| all += &cell.counts.get());
@@ -189,12 +193,15 @@ impl StallParts {
             let room = (held.room * cycles).max(cycles - by_accesses * self.instant);
             (room / (of_own + of_others).max(1.0)).min(1.0)
         });
-        for (cell, stalls) in profile.cells.iter_mut().zip(&stalls) {
+        let mut cells = std::mem::take(&mut profile.cells);
+        for cell in &mut cells {
+            let stalls = self.of_cell(profile, cell);
             cell.counts.change(|counts| {
                 counts.stall_cycles = ((stalls.own + stalls.of_others) * left).round() as u64;
                 counts.translation_stall_cycles = (stalls.of_translation * left).round() as u64;
             });
         }
+        profile.cells = cells;
         profile.sum_cells();
         profile.run.has_translation_stalls = true;
         // As many times as the windows' stalls are in the run's, or their accesses where next to nothing waits.

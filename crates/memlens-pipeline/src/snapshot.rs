@@ -3,8 +3,9 @@
 use crate::address_space::{ALLOCATORS, ANONYMOUS, AddressSpace, BREAK, LoadedModule, SiteName};
 use crate::process::Process;
 use crate::references::References;
+use crate::windows::Windows;
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
-use memlens_patterns::StallParts;
+use memlens_patterns::{Sources, StallParts};
 use memlens_profile::{
     CacheInfo, Cell, CodeIx, CodeLocation, CoreInfo, Frame, FrameIx, Latencies, MachineInfo,
     Module as ModuleRow, ModuleIx, Object, ObjectIx, PackedCounts, Profile, SourceLine, Stack, StackIx,
@@ -71,9 +72,7 @@ impl Process {
         for thread in self.threads.iter_mut().flatten() {
             thread.settle(&self.blocks);
         }
-        let seen = self.offsets();
         let touched = self.touched();
-        let mut layouts = std::mem::take(&mut self.layouts);
         let mut builder = Builder::new(&self.space);
         builder.generated = self.pid.map(GeneratedNames::of_process).unwrap_or_default();
         builder.profile.machine = machine_info(&self.machine);
@@ -83,18 +82,20 @@ impl Process {
         self.space.release_pages();
         builder.objects(touched.objects, &self.dram_writes, self.merge_sites);
         self.space.release_pages();
-        builder.fields(seen, &code_of, &mut layouts);
         for row in &mut builder.profile.objects {
             row.backing = self.backing.get(&row.id).copied();
         }
         let operands = self.operands(&code_of);
+        self.sum_code(&mut builder.profile.code, &code_of, &builder.object_of);
+        // Going through windows takes tens of megabytes for a while: before there are fields, paths and cells.
+        let stalls = add_patterns(&mut builder, &mut self.windows, &operands, &mut self.address_sources);
+        self.space.release_pages();
+        builder.fields(self.offsets(), &code_of, &mut self.layouts);
+        self.space.release_pages();
         let paths = builder.paths_of_cells(self.windows.paths().0, &operands);
         let Builder { mut profile, object_of, .. } = builder;
-        self.layouts = layouts;
         // Encoding comes next, and needs room.
         self.space.release_pages();
-        self.sum_code(&mut profile.code, &code_of, &object_of);
-        let stalls = self.add_patterns(&mut profile, &operands, &object_of);
         // The largest table comes last: what making the others takes is free again.
         (profile.cells, profile.threads) = self.cells(&code_of, &object_of, is_last);
         match stalls {
@@ -213,22 +214,6 @@ impl Process {
         code_of.iter().filter_map(row).collect()
     }
 
-    /// How operands go through memory; what comes back says how much of it they wait for.
-    fn add_patterns(
-        &mut self,
-        profile: &mut Profile,
-        operands: &[(u32, CodeIx)],
-        objects: &FxHashMap<u32, ObjectIx>,
-    ) -> Option<StallParts> {
-        let (patterns, kept, others, _) = self.windows.patterns();
-        let space = &self.space;
-        let symbols_of = |module: ModuleIx| space.module(module.0 + 1)?.symbols.as_ref();
-        let object_of = |_, owner: u32| objects.get(&owner).copied();
-        let sources = &mut self.address_sources;
-        memlens_patterns::add_patterns(profile, patterns, operands, &object_of, &symbols_of, sources);
-        memlens_patterns::stall_parts(profile, (kept, others), operands, &symbols_of)
-    }
-
     fn attribution(&self, profile: &mut Profile) {
         let mut attribution = std::mem::take(&mut profile.attribution);
         for object in &profile.objects {
@@ -257,6 +242,21 @@ impl Process {
         attribution.notes.extend(self.windows.paths().0.notes());
         profile.attribution = attribution;
     }
+}
+
+/// How operands go through memory; what comes back says how much of it they wait for.
+fn add_patterns(
+    builder: &mut Builder<'_>,
+    windows: &mut Windows,
+    operands: &[(u32, CodeIx)],
+    sources: &mut Sources,
+) -> Option<StallParts> {
+    let Builder { space, profile, object_of, .. } = builder;
+    let (patterns, kept, others, _) = windows.patterns();
+    let symbols_of = |module: ModuleIx| space.module(module.0 + 1)?.symbols.as_ref();
+    let object_of = |_, owner: u32| object_of.get(&owner).copied();
+    memlens_patterns::add_patterns(profile, patterns, operands, &object_of, &symbols_of, sources);
+    memlens_patterns::stall_parts(profile, (kept, others), operands, &symbols_of)
 }
 
 /// What operands of a kind did, as the machine's rules have it.
