@@ -41,6 +41,13 @@ pub(crate) fn stop_if_released() {
     }
 }
 
+/// Whether a program is being recorded, which [`release_program`] would let go on.
+///
+/// Async-signal-safe.
+pub fn is_recording() -> bool {
+    !CONTROL.load(Ordering::Acquire).is_null()
+}
+
 /// Lets the program go on without being recorded, waits until it has ended and says how. `None` when
 /// none is being recorded.
 ///

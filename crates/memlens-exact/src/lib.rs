@@ -24,7 +24,7 @@ mod session;
 pub use memlens_child::ExitOutcome;
 
 pub use follower::{Arrival, ArrivedBy, Follower, ProcessStream, Replacement};
-pub use last_resort::release_program;
+pub use last_resort::{is_recording, release_program};
 pub use launch::{Extras, Following};
 pub use memlens_payload::PayloadError;
 pub use program::{Program, ProgramError};

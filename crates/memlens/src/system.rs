@@ -8,7 +8,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use memlens_child::ExitOutcome;
 
@@ -79,14 +79,31 @@ impl Drop for SilentStdout {
 /// small. A program that is being recorded goes on, and memlens then ends as it does. Said once: where one
 /// thread finds no memory, others soon find none, either.
 pub fn outlive_aborts() {
-    static STOPPED: AtomicBool = AtomicBool::new(false);
+    /// The thread that came first; 0: none so far.
+    static FIRST: AtomicI32 = AtomicI32::new(0);
     extern "C" fn aborted(_: libc::c_int) {
-        while STOPPED.swap(true, Ordering::Relaxed) {
-            // SAFETY: async-signal-safe; the thread that came first ends the process.
-            unsafe { libc::pause() };
+        // SAFETY: async-signal-safe.
+        let own = unsafe { libc::gettid() };
+        match FIRST.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {}
+            // What follows has failed, too. SAFETY: async-signal-safe.
+            Err(first) if first == own => unsafe { libc::_exit(FailureKind::Internal.exit_code().into()) },
+            // The first one ends the process.
+            Err(_) => loop {
+                // SAFETY: async-signal-safe.
+                unsafe { libc::pause() };
+            },
         }
-        let message = "memlens: stopped by the failure named above: a limit of memory (ulimit -v, a container's), \
-             or a fault to report; a program being recorded goes on unrecorded, its last partial profile stays\n";
+        let message = match memlens_exact::is_recording() {
+            true => {
+                "memlens: stopped by the failure named above: a limit of memory (ulimit -v, a container's), \
+                 or a fault to report; a program being recorded goes on unrecorded, its last partial profile stays\n"
+            }
+            false => {
+                "memlens: stopped by the failure named above: a limit of memory (ulimit -v, a container's), \
+                 or a fault to report\n"
+            }
+        };
         // SAFETY: a constant of that length; `write` and `_exit` are async-signal-safe, as are
         // `release_program` and `die_of`.
         unsafe {
