@@ -407,8 +407,10 @@ fn what_a_thread_does_to_the_locals_of_another_is_theirs() {
         // Beside them the thread loads and stores its sum, and what else is no register's.
         assert!(loads(shared) > 0.15 * loads(&report["totals"]), "{words:?} {report:#}");
         if waits {
-            let words = ["run", "--mode", "sample", "--quiet", "--force", "--out", "p", "--", program];
-            succeeding(folder.path(), &words);
+            // So many that some are of it, also where a busy machine would have few.
+            let frequency = ["--frequency", "2000"];
+            let words = ["run", "--mode", "sample", "--quiet", "--force", "--out", "p"];
+            succeeding(folder.path(), &[&words[..], &frequency, &["--", program]].concat());
             let report = json(folder.path(), "p");
             let is_unknown = |object: &&Value| object["name"] == "stack outside known frames";
             assert_eq!(object(&report, "shared")["kind"], "local");
