@@ -206,7 +206,7 @@ fn export_dhat(args: &DhatArgs) -> Result<u8, Failure> {
     let code = write(&args.target, |mut out| dhat.write(&mut out))?;
     if dhat.left_out() >= 0.0005 {
         streams::say(&format!(
-            "{:.1} % of {} is not in the file, which has heap blocks only: globals, stacks, mappings … (memlens export flamegraph has all)",
+            "{:.1} % of {} is not in the file, which has heap blocks whose allocation was seen: others, globals, stacks, mappings … (memlens export flamegraph has all)",
             100.0 * dhat.left_out(),
             dhat.cost()
         ));
