@@ -21,7 +21,7 @@ impl<'c> Rows<'c> {
     /// When there is no such table.
     pub fn of(connection: &'c Connection, database: &str, table: &Table) -> rusqlite::Result<Self> {
         let own = table.columns.len();
-        let all = if table.counts == CountColumns::None { own } else { own + count_words().len() };
+        let all = own + if table.has_counts() { count_words().len() } else { 0 };
         let places = vec!["?"; all].join(", ");
         let insert =
             connection.prepare(&format!("INSERT INTO \"{database}\".{} VALUES ({places})", table.name))?;

@@ -27,6 +27,13 @@ pub struct Table {
     pub fill: fn(&Profile, &mut Rows<'_>) -> rusqlite::Result<()>,
 }
 
+impl Table {
+    /// Whether its rows have counts.
+    pub fn has_counts(&self) -> bool {
+        self.counts != CountColumns::None
+    }
+}
+
 /// Whether rows of a table have counts behind their other columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountColumns {
@@ -89,7 +96,7 @@ pub fn definitions(database: &str) -> String {
     let mut sql = String::new();
     for table in TABLES {
         let own = table.columns.iter().map(|column| format!("{} {}", column.name, column.kind));
-        let counts = counts.iter().filter(|_| table.counts != CountColumns::None);
+        let counts = counts.iter().filter(|_| table.has_counts());
         let all: Vec<String> = own.chain(counts.map(|word| format!("{word} INTEGER"))).collect();
         // Writing to a String cannot fail.
         let _ = writeln!(sql, "CREATE TABLE \"{database}\".{} ({});", table.name, all.join(", "));
@@ -109,7 +116,7 @@ pub fn schema_text() -> String {
         let _ = writeln!(text, "{} (view): {}\n    {}\n", view.name, view.meaning, columns_of(view));
     }
     for table in TABLES {
-        let counts = if table.counts == CountColumns::None { "" } else { ", and counts" };
+        let counts = if table.has_counts() { ", and counts" } else { "" };
         let _ = writeln!(text, "{}: {}{counts}", table.name, table.meaning);
         for column in table.columns {
             let _ = writeln!(text, "    {:<26} {}", column.name, column.meaning);
@@ -131,7 +138,7 @@ pub fn schema_markdown() -> String {
         let _ = writeln!(text, "### `{}`, a view\n\n{}: {columns}.\n", view.name, capitalised(view.meaning));
     }
     for table in TABLES {
-        let counts = if table.counts == CountColumns::None { "" } else { ", and counts" };
+        let counts = if table.has_counts() { ", and counts" } else { "" };
         let _ = writeln!(text, "### `{}`\n\n{}{counts}.\n", table.name, capitalised(table.meaning));
         if !table.columns.is_empty() {
             let _ = writeln!(text, "| column | type | meaning |\n|---|---|---|");

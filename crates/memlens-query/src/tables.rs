@@ -5,6 +5,8 @@ use memlens_profile::{
     StackIx, place,
 };
 
+use memlens_report::thread_name;
+
 use crate::fill::Rows;
 use crate::schema::CountColumns::{None as NoCounts, OfCode, WithWriteBacks};
 use crate::schema::{Table, int, key, real, text};
@@ -22,14 +24,16 @@ pub const TABLES: &[Table] = &[
             text("mode", "`exact`, `burst`, `sample`, `bus` or `import`"),
             int("exit_code", "what the program returned"),
             int("signal", "the signal that ended it"),
-            real("wall_seconds", "from start to end"),
+            real("wall_seconds", "from start to end; of merged profiles the longest"),
             int("instructions", "executed by all threads while collection was on"),
-            int("threads", "that ever ran"),
+            int("threads", "how many ever ran"),
             int("estimated", "1: counts are estimates"),
             text("primary_cost", "what reports rank by, in sample mode the event"),
             int("core_cycles", "what a modelled core takes for the code, its stalls among it"),
             int("measured_cycles", "what the code took by the time that bursts measured"),
-            int("started_unix_seconds", "when the program was started"),
+            int("modelled_stall_cycles", "stalls by the model alone, where they were held against that time"),
+            real("effective_bursts", "as many bursts of equal weight tell as much"),
+            int("started_unix_seconds", "when the program was started, the first of merged ones"),
             text("hostname", "where it ran"),
             int("pid", "of the program"),
             text("memlens_version", "that recorded it"),
@@ -65,16 +69,20 @@ pub const TABLES: &[Table] = &[
             text("element", "type of the structure that it consists of"),
             int("element_bytes", "size of that"),
             text("place", "where it was allocated or declared, as in tables"),
-            int("stack", "calls that led to the allocation"),
+            int(
+                "row",
+                "number of the first object of the row in which reports show it: objects of equal kind, name, type, module and line",
+            ),
+            int("stack", "calls that led to the allocation: of `stacks`"),
             text("declared_file", "source file of its declaration"),
             int("declared_line", "line there"),
             text("module", "executable or library it belongs to"),
             int("blocks", "allocations that it consists of"),
             int("bytes", "requested over the whole run"),
-            int("max_live_bytes", "most bytes live at one time"),
+            int("max_live_bytes", "most bytes live at one time; of the heap and mappings in exact mode"),
             text("access_path", "the pointer that samples reached it through"),
             text("unknown_reason", "why nothing better is known"),
-            int("bursts", "in burst mode the bursts that saw it; 2: two or more"),
+            int("bursts", "in burst mode whether one burst saw it (1), or several (2)"),
             int("wait_error_cycles", "in burst mode the standard error of `wait_cycles`"),
             int("stall_error_cycles", "the same of `stall_cycles`"),
             int("resident_bytes", "of its memory, when most of it was there"),
@@ -98,7 +106,7 @@ pub const TABLES: &[Table] = &[
             text("file", "source file"),
             int("line", "source line"),
             text("source", "both for people, without folders: `search.c:12`"),
-            int("stack", "the inlined functions at the instruction"),
+            int("stack", "the inlined functions at the instruction: of `stacks`"),
         ],
         counts: OfCode,
         fill: code,
@@ -108,9 +116,9 @@ pub const TABLES: &[Table] = &[
         meaning: "a thread",
         columns: &[
             key("thread", "its number"),
-            int("tid", "the kernel's id"),
+            int("tid", "the kernel's id, which several programs of a process, one after the other, may have"),
             int("pid", "its process"),
-            text("name", "its name"),
+            text("name", "its name, as reports show it"),
             int("instructions", "that it executed"),
         ],
         counts: OfCode,
@@ -175,7 +183,7 @@ pub const TABLES: &[Table] = &[
         meaning: "an executable or library",
         columns: &[
             text("module", "file name, as in the other tables"),
-            text("path", "when it ran"),
+            text("path", "where it was when it ran"),
             text("build_id", "GNU build-id"),
             int("has_debug", "1: debug information was found"),
         ],
@@ -252,7 +260,7 @@ pub const TABLES: &[Table] = &[
         name: "marks",
         meaning: "a moment that the program named",
         columns: &[
-            text("name", "how"),
+            text("name", "its name"),
             int("instructions", "that the process had executed by then"),
             int("thread", "that named it"),
         ],
@@ -332,6 +340,8 @@ fn run(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
         run.primary_cost.as_str(),
         run.core_cycles,
         run.measured_cycles,
+        run.modelled_stall_cycles,
+        run.effective_bursts,
         run.started_unix_seconds,
         run.hostname.as_deref(),
         run.pid,
@@ -351,7 +361,12 @@ fn totals(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
 }
 
 fn objects(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
-    for object in &profile.objects {
+    let mut row_of: Vec<u32> = vec![0; profile.objects.len()];
+    for members in profile.object_rows() {
+        let first = members.first().and_then(|&first| object_id(profile, first)).unwrap_or(0);
+        members.iter().for_each(|member| row_of[member.index()] = first);
+    }
+    for (object, row) in profile.objects.iter().zip(row_of) {
         let Object { element, declared, backing, .. } = object;
         let row = row![
             object.id,
@@ -361,6 +376,7 @@ fn objects(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
             element.as_ref().map(|element| element.type_name.as_str()),
             element.as_ref().map(|element| element.bytes),
             place::object_place(profile, object),
+            row,
             stack_number(object.site),
             declared.as_ref().map(|declared| declared.file.as_str()),
             declared.as_ref().map(|declared| declared.line),
@@ -405,7 +421,8 @@ fn code(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
 
 fn threads(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
     for (at, thread) in profile.threads.iter().enumerate() {
-        let row = row![number(at), thread.tid, thread.pid, thread.name.as_deref(), thread.instructions];
+        let pid = thread.pid.or(profile.run.pid);
+        let row = row![number(at), thread.tid, pid, thread_name(profile, thread), thread.instructions];
         rows.put_counts(row, profile, &thread.counts)?;
     }
     Ok(())

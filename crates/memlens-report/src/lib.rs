@@ -70,7 +70,7 @@ pub use number::count as short_count;
 pub use page::{Page, PlacedColumn, groupings, header_page, summary_page, table_page};
 pub use plain_table::{PlainColumn, plain_table};
 pub use prediction::prediction_table;
-pub use row::By;
+pub use row::{By, thread_name};
 pub use stacks::{Dhat, Tree, flame_graph, folded, pprof, stack_columns, stacks_total};
 pub use styled::{Line, LineKind, Style};
 pub use table::{View, table};

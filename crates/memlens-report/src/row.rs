@@ -364,7 +364,7 @@ fn by_objects(
 }
 
 /// A thread without a name of its own bears the program's.
-fn thread_name<'a>(profile: &'a Profile, thread: &'a Thread) -> Option<&'a str> {
+pub fn thread_name<'a>(profile: &'a Profile, thread: &'a Thread) -> Option<&'a str> {
     let program = || profile.run.command.first()?.rsplit('/').next();
     thread.name.as_deref().or_else(program)
 }

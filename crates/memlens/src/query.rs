@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use memlens_profile::Profile;
-use memlens_query::{Answer, Database, QueryError, Value, schema_text};
+use memlens_query::{Asked, Database, Piece, QueryError, Value, schema_text};
 use memlens_report::{PlainColumn, csv_field, plain_table};
-use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use serde::ser::{SerializeMap, Serializer};
 
 use crate::check;
 use crate::failure::{Failure, FailureKind};
@@ -25,11 +25,13 @@ const UNKNOWN: &str = "–";
     before_help = "\
 Examples:
   memlens query ls.memlens
-  memlens query ls.memlens 'SELECT name, function, sum(llc_misses) FROM accesses GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 10'
-  memlens query ls.memlens 'SELECT name, access, count(*), sum(stall_cycles) FROM accesses GROUP BY 1, 2' --format csv
-  memlens query new.memlens --with old=old.memlens 'SELECT name, o.llc_misses, n.llc_misses FROM objects n JOIN old.objects o \
-     USING (kind, name, place) ORDER BY n.llc_misses - o.llc_misses DESC LIMIT 10'
-  memlens query new.memlens --fail-if-rows 'SELECT name, field_name, source FROM field_accesses WHERE llc_misses > 1000000'"
+  memlens query ls.memlens 'SELECT name, kind, function, sum(llc_misses) AS misses FROM accesses GROUP BY 1, 2, 3 ORDER BY 4 DESC LIMIT 10'
+  memlens query ls.memlens 'SELECT access, count(*), sum(stall_cycles) AS stalls FROM accesses GROUP BY 1' --format csv
+  memlens query new.memlens --with old=old.memlens 'WITH n AS (SELECT name, kind, sum(llc_misses) AS now FROM objects GROUP BY 1, 2), \
+     o AS (SELECT name, kind, sum(llc_misses) AS before FROM old.objects GROUP BY 1, 2) \
+     SELECT name, kind, before, now FROM n FULL JOIN o USING (name, kind) ORDER BY coalesce(now, 0) - coalesce(before, 0) DESC LIMIT 10'
+  memlens query new.memlens --fail-if-rows 'SELECT name, field_name, sum(llc_misses) AS misses FROM field_accesses \
+     GROUP BY object, field HAVING misses > 1000000'"
 )]
 pub struct QueryArgs {
     /// The profile
@@ -37,7 +39,7 @@ pub struct QueryArgs {
     pub profile: PathBuf,
 
     /// One statement or several, with `;` between them; `-` reads them from standard input
-    #[arg(value_name = "SQL")]
+    #[arg(value_name = "SQL", allow_hyphen_values = true)]
     pub sql: Option<String>,
 
     /// A further profile, whose tables are NAME.objects and so on; may be given several times
@@ -48,8 +50,8 @@ pub struct QueryArgs {
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: QueryFormat,
 
-    /// Return 1 if the last statement gives a row: a gate for changes, of whatever SQL can ask for
-    #[arg(long)]
+    /// Return 1 if the last SELECT gives a row: a gate for changes, of whatever SQL can ask for
+    #[arg(long, requires = "sql")]
     pub fail_if_rows: bool,
 
     /// One process of a profile recorded with --follow children or merged: its number or process id
@@ -90,48 +92,172 @@ pub fn query(args: &QueryArgs) -> Result<u8, Failure> {
             .map_err(|error| Failure::of_io("read", "standard input", &error))?,
         Some(sql) => sql.to_owned(),
     };
+    let arguments = profile.run.command.get(1..).map(<[String]>::to_vec);
     let mut database = Database::of(profile).map_err(failure)?;
     for (name, path) in &args.with {
-        database.add(name, open_profile(path)?).map_err(failure)?;
+        let other = open_profile(path)?;
+        if other.run.command.get(1..).map(<[String]>::to_vec) != arguments {
+            streams::say(&format!("{name}: the program had other arguments"));
+        }
+        database.add(name, other).map_err(failure)?;
     }
-    let answers = database.ask(&sql).map_err(failure)?;
-    streams::write_result(|out| match args.format {
-        QueryFormat::Table => tables(&answers, out),
-        QueryFormat::Csv => csv(&answers, out),
-        QueryFormat::Json => json(&answers, out),
+    let mut asked = Ok(Asked::default());
+    streams::write_result(|out| {
+        let mut answers = Answers::new(args.format, out);
+        asked = database.ask(&sql, &mut |piece| answers.take(piece));
+        match &asked {
+            Ok(_) => answers.end(),
+            // What did not go out is told by who writes.
+            Err(QueryError::Output(error)) if !is_of_answers(error) => Err(error.kind().into()),
+            Err(_) => Ok(()),
+        }
     })?;
-    let has_rows = answers.last().is_some_and(|answer| !answer.rows.is_empty());
-    Ok(if args.fail_if_rows && has_rows { check::FAILS } else { 0 })
+    match asked {
+        Ok(asked) => verdict(args, &sql, &asked),
+        // The reader has enough.
+        Err(QueryError::Output(error)) if !is_of_answers(&error) => Ok(0),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+/// Whether it is not writing that failed, but [`Answers`] who found no way to say it.
+fn is_of_answers(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Other
+}
+
+/// The exit code of an answer.
+fn verdict(args: &QueryArgs, sql: &str, asked: &Asked) -> Result<u8, Failure> {
+    if asked.statements == 0 {
+        return Err(Failure::new(FailureKind::Usage, format!("there is no statement in ‘{}’", sql.trim())));
+    }
+    let Some(rows) = asked.rows else {
+        if args.fail_if_rows {
+            return Err(Failure::new(
+                FailureKind::Usage,
+                "--fail-if-rows: there is no SELECT whose rows could be counted",
+            ));
+        }
+        return Ok(0);
+    };
+    if args.fail_if_rows && !asked.unknown.is_empty() {
+        let unknown: Vec<&str> = asked.unknown.iter().map(String::as_str).collect();
+        let message = format!(
+            "--fail-if-rows: a profile does not know its {}, which is NULL in each row: such a gate lets everything pass",
+            unknown.join(", ")
+        );
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
+    if rows == 0 && args.format == QueryFormat::Table {
+        streams::say("no rows");
+    }
+    Ok(if args.fail_if_rows && rows > 0 { check::FAILS } else { 0 })
 }
 
 fn failure(error: QueryError) -> Failure {
     let kind = match error {
         QueryError::Engine(_) => FailureKind::Internal,
-        QueryError::Sql(_) | QueryError::Name(_) => FailureKind::Usage,
+        QueryError::Output(_) => FailureKind::Usage,
+        QueryError::Sql(_) | QueryError::Name(_) | QueryError::NameTaken(_) => FailureKind::Usage,
     };
     Failure::new(kind, format!("cannot answer: {error}"))
 }
 
-fn tables(answers: &[Answer], out: &mut dyn Write) -> io::Result<()> {
-    let width = Stream::Stdout.is_terminal().then(|| Stream::Stdout.columns());
-    for (at, answer) in answers.iter().enumerate() {
+/// Answers on their way out, one after the other.
+struct Answers<'a> {
+    format: QueryFormat,
+    out: &'a mut dyn Write,
+    /// How many have begun.
+    begun: usize,
+    columns: Vec<String>,
+    /// How many of its rows have come.
+    rows: u64,
+    /// For a table, whose columns are as wide as what is in them.
+    kept: Vec<Vec<Value>>,
+}
+
+impl<'a> Answers<'a> {
+    fn new(format: QueryFormat, out: &'a mut dyn Write) -> Self {
+        Self { format, out, begun: 0, columns: Vec::new(), rows: 0, kept: Vec::new() }
+    }
+
+    fn take(&mut self, piece: Piece<'_>) -> io::Result<()> {
+        match piece {
+            Piece::Columns(columns) => {
+                self.end()?;
+                columns.clone_into(&mut self.columns);
+                self.rows = 0;
+                self.begun += 1;
+                self.begin()
+            }
+            Piece::Row(row) => {
+                self.row(row)?;
+                self.rows += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        let gap = if self.begun > 1 { "\r\n" } else { "" };
+        match self.format {
+            QueryFormat::Table => Ok(()),
+            QueryFormat::Csv => {
+                let titles: Vec<String> = self.columns.iter().map(|title| csv_field(title)).collect();
+                write!(self.out, "{gap}{}\r\n", titles.join(","))
+            }
+            QueryFormat::Json => {
+                let twice =
+                    (1..self.columns.len()).find(|&at| self.columns[..at].contains(&self.columns[at]));
+                if let Some(twice) = twice {
+                    let title = &self.columns[twice];
+                    let message = format!("two columns are called {title}: give them names (… AS name)");
+                    return Err(io::Error::other(message));
+                }
+                write!(self.out, "[")
+            }
+        }
+    }
+
+    fn row(&mut self, row: &[Value]) -> io::Result<()> {
+        match self.format {
+            QueryFormat::Table => self.kept.push(row.to_vec()),
+            QueryFormat::Csv => {
+                let fields: Vec<String> = row.iter().map(|value| csv_field(&plain(value))).collect();
+                write!(self.out, "{}\r\n", fields.join(","))?;
+            }
+            QueryFormat::Json => {
+                write!(self.out, "{}", if self.rows > 0 { ",\n" } else { "\n" })?;
+                serde_json::to_writer(&mut *self.out, &JsonRow { columns: &self.columns, row })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing more comes of the last one.
+    fn end(&mut self) -> io::Result<()> {
+        match self.format {
+            _ if self.begun == 0 => Ok(()),
+            QueryFormat::Table => self.table(),
+            QueryFormat::Csv => Ok(()),
+            QueryFormat::Json => writeln!(self.out, "{}", if self.rows > 0 { "\n]" } else { "]" }),
+        }
+    }
+
+    fn table(&mut self) -> io::Result<()> {
+        let rows = std::mem::take(&mut self.kept);
         let is_number = |column: usize| {
-            answer
-                .rows
-                .iter()
-                .all(|row| matches!(row[column], Value::Integer(_) | Value::Real(_) | Value::Null))
+            rows.iter().all(|row| matches!(row[column], Value::Integer(_) | Value::Real(_) | Value::Null))
         };
-        let columns = answer.columns.iter().enumerate();
+        let columns = self.columns.iter().enumerate();
         let columns: Vec<PlainColumn> = columns
             .map(|(at, title)| PlainColumn { title: title.clone(), is_number: is_number(at) })
             .collect();
-        let rows = answer.rows.iter().map(|row| row.iter().map(for_people).collect());
-        let rows: Vec<Vec<String>> = rows.collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(for_people).collect()).collect();
+        let width = Stream::Stdout.is_terminal().then(|| Stream::Stdout.columns());
         let text = plain_table(&columns, &rows, width, Stream::Stdout.wants_colour());
-        let gap = if at > 0 { "\n" } else { "" };
-        write!(out, "{gap}{text}")?;
+        let gap = if self.begun > 1 { "\n" } else { "" };
+        write!(self.out, "{gap}{text}")
     }
-    Ok(())
 }
 
 fn for_people(value: &Value) -> String {
@@ -143,6 +269,7 @@ fn for_people(value: &Value) -> String {
             let text = format!("{real:.places$}");
             text.trim_end_matches('0').trim_end_matches('.').to_owned()
         }
+        Value::Real(real) if *real != 0.0 => format!("{real:.3e}"),
         value => plain(value),
     }
 }
@@ -155,32 +282,6 @@ fn plain(value: &Value) -> String {
         Value::Text(text) => text.clone(),
         Value::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
     }
-}
-
-fn csv(answers: &[Answer], out: &mut dyn Write) -> io::Result<()> {
-    for (at, answer) in answers.iter().enumerate() {
-        let gap = if at > 0 { "\r\n" } else { "" };
-        let titles: Vec<String> = answer.columns.iter().map(|title| csv_field(title)).collect();
-        write!(out, "{gap}{}\r\n", titles.join(","))?;
-        for row in &answer.rows {
-            let fields: Vec<String> = row.iter().map(|value| csv_field(&plain(value))).collect();
-            write!(out, "{}\r\n", fields.join(","))?;
-        }
-    }
-    Ok(())
-}
-
-fn json(answers: &[Answer], out: &mut dyn Write) -> io::Result<()> {
-    for answer in answers {
-        let mut serializer = serde_json::Serializer::pretty(&mut *out);
-        let mut list = serializer.serialize_seq(Some(answer.rows.len()))?;
-        for row in &answer.rows {
-            list.serialize_element(&JsonRow { columns: &answer.columns, row })?;
-        }
-        SerializeSeq::end(list)?;
-        out.write_all(b"\n")?;
-    }
-    Ok(())
 }
 
 /// A row with its columns' names, in their order.

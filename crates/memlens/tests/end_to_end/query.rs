@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{call, compiled, failing, memlens, succeeding, write_small_profile};
+use crate::support::{call, compiled, failing, memlens, stderr, succeeding, write_small_profile};
 use serde_json::Value;
 
 /// A hash table of structures that two functions search, and a list.
@@ -60,7 +60,7 @@ fn tables_say_what_the_report_says() {
     record(folder.path());
     let report = succeeding(folder.path(), &["report", "p", "--format", "json"]);
     let report: Value = serde_json::from_str(&report).expect("valid JSON");
-    let objects = rows(folder.path(), "SELECT *, object AS id, type AS type FROM objects ORDER BY object");
+    let objects = rows(folder.path(), "SELECT *, object AS id FROM objects ORDER BY object");
     let mut of_report: Vec<&Value> = report["objects"].as_array().expect("a list").iter().collect();
     of_report.sort_by_key(|object| object["id"].as_u64());
     assert_eq!(objects.len(), of_report.len());
@@ -159,8 +159,8 @@ fn answers_have_three_forms() {
     );
     assert_eq!(
         succeeding(folder.path(), &["query", "p", sql, "--format", "json"]),
-        "[\n  {\n    \"name\": \"column\",\n    \"loads\": 1000,\n    \"llc_misses\": null,\n    \
-         \"third\": 0.3333333333333333,\n    \"text\": \"a \\\"b\\\", c\"\n  }\n]\n"
+        "[\n{\"name\":\"column\",\"loads\":1000,\"llc_misses\":null,\"third\":0.3333333333333333,\
+         \"text\":\"a \\\"b\\\", c\"}\n]\n"
     );
     // Without a question it says what there is.
     let told = succeeding(folder.path(), &["query", "p"]);
@@ -200,6 +200,11 @@ fn a_question_may_be_a_gate() {
     }
     let output = call(folder.path(), &["query", "p", "SELECT 1"]);
     assert_eq!(output.status.code(), Some(0));
+    // What the profile does not know would never be too much.
+    let output =
+        call(folder.path(), &["query", "p", "--fail-if-rows", "SELECT 1 FROM objects WHERE llc_misses > 1"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(stderr(&output).contains("a profile does not know its llc_misses"), "{}", stderr(&output));
 }
 
 #[test]
@@ -215,6 +220,14 @@ fn what_cannot_be_answered_is_told() {
         (&["query", "p", "SELECT 1 FROM object"], 64, "no such table: object; did you mean ‘objects’?"),
         (&["query", "p", "SELECT"], 64, "incomplete input"),
         (&["query", "p", "SELECT 1", "--with", "main=p"], 64, "‘main’"),
+        (&["query", "p", "SELECT 1", "--with", "a=p", "--with", "a=p"], 64, "two profiles are called ‘a’"),
+        (&["query", "p", "-- nothing"], 64, "there is no statement in ‘-- nothing’"),
+        (&["query", "p", "CREATE TABLE t (a)", "--fail-if-rows"], 64, "there is no SELECT"),
+        (
+            &["query", "p", "SELECT name, name FROM objects", "--format", "json"],
+            64,
+            "two columns are called name",
+        ),
         (&["query", "p", "SELECT 1", "--with", "p"], 64, "old=ls.memlens"),
         (&["query", "q", "SELECT 1"], 66, "q"),
     ] {
@@ -245,4 +258,29 @@ fn the_file_is_read_by_others() {
     failing(folder.path(), &["export", "sqlite", "p", "--out", "p.db"], 73);
     assert_eq!(fs::read(folder.path().join("p.db")).expect("it is there"), before);
     succeeding(folder.path(), &["export", "sqlite", "p", "--out", "p.db", "--force"]);
+}
+
+/// What the documents ask is asked of a profile and itself: nothing has changed.
+#[test]
+fn the_documents_questions_are_answered() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    record(folder.path());
+    let mut asked = 0;
+    for name in ["query.md", "check.md"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+        let document = fs::read_to_string(path).expect(name);
+        for block in document.split("```sql\n").skip(1) {
+            let (sql, _) = block.split_once("```").expect("it ends");
+            for statement in sql.split_inclusive(";\n") {
+                let words = ["query", "p", statement, "--with", "old=p", "--format", "json"];
+                let rows: Value =
+                    serde_json::from_str(&succeeding(folder.path(), &words)).expect("valid JSON");
+                for row in rows.as_array().expect("a list") {
+                    assert_eq!(row.get("before"), row.get("now"), "{statement}");
+                }
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked > 6, "{asked}");
 }
