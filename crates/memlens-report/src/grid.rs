@@ -318,7 +318,7 @@ impl Grid {
     }
 }
 
-fn pad(text: &str, width: usize, right: bool) -> String {
+pub(crate) fn pad(text: &str, width: usize, right: bool) -> String {
     let fill = " ".repeat(width.saturating_sub(text.width()));
     if right { fill + text } else { text.to_owned() + &fill }
 }

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style};
+use unicode_width::UnicodeWidthStr;
+
+use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, pad, printable};
 
 /// Texts longer than this give way where a line has no room for them.
 const LEAST_TEXT: usize = 12;
@@ -16,8 +18,8 @@ pub struct PlainColumn {
     pub is_number: bool,
 }
 
-/// Columns and rows as text. With a `width`, lines that are wider have their texts cut, and what is wider still stays so: no column
-/// is left out.
+/// Columns and rows as text. With a `width`, lines that are wider have their texts cut; where that is not enough, each row takes a
+/// line for each column, so that none is left out.
 pub fn plain_table(
     columns: &[PlainColumn],
     rows: &[Vec<String>],
@@ -43,7 +45,27 @@ pub fn plain_table(
         rows: rows.iter().map(cells).collect(),
         ..Grid::default()
     };
-    grid.render(width.unwrap_or(usize::MAX), colour)
+    let text = grid.render(width.unwrap_or(usize::MAX), false);
+    let is_wider = |width| text.lines().next().is_some_and(|line| line.width() > width);
+    match width.is_some_and(is_wider) {
+        true => line_by_line(columns, rows, colour),
+        false => grid.render(width.unwrap_or(usize::MAX), colour),
+    }
+}
+
+/// A line for each column of each row.
+fn line_by_line(columns: &[PlainColumn], rows: &[Vec<String>], colour: bool) -> String {
+    let width = columns.iter().map(|column| column.title.width()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (row, number) in rows.iter().zip(1..) {
+        out += &Style::Dim.paint(&format!("─── row {number}"), colour);
+        out.push('\n');
+        for (column, text) in columns.iter().zip(row) {
+            let title = pad(&printable(&column.title), width, false);
+            out += &format!("{}  {}\n", Style::Dim.paint(&title, colour), printable(text));
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -63,6 +85,16 @@ mod tests {
              ──────────────────────────\n\
              a_long_name_o…     1234567\n\
              b                        –\n"
+        );
+        let found = plain_table(&columns, &rows, Some(20), false);
+        assert_eq!(
+            found,
+            "─── row 1\n\
+             name        a_long_name_of_something\n\
+             llc_misses  1234567\n\
+             ─── row 2\n\
+             name        b\n\
+             llc_misses  –\n"
         );
         let found = plain_table(&columns, &rows, None, false);
         assert!(found.contains("a_long_name_of_something     1234567\n"), "{found}");
