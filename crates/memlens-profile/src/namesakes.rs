@@ -44,7 +44,14 @@ impl Profile {
     /// The row that the object is in, the costliest first, if something else of its kind that is accessed has its name: the name alone
     /// does not tell them apart. (A heap block that is called after a variable has the variable's name, but is of another kind.)
     pub fn row_among_namesakes(&self, index: ObjectIx) -> Option<Vec<ObjectIx>> {
-        let object = self.objects.get(index.index())?;
+        let (row, has_others) = self.row_of(index);
+        has_others.then_some(row)
+    }
+
+    /// The row that the object is in, the costliest first, and whether something else of its kind that is accessed has its name. Linear
+    /// in the objects, and cheap where few have its name.
+    pub fn row_of(&self, index: ObjectIx) -> (Vec<ObjectIx>, bool) {
+        let Some(object) = self.objects.get(index.index()) else { return (Vec::new(), false) };
         let key = self.row_key(index, object);
         let alike = self
             .objects
@@ -60,7 +67,7 @@ impl Profile {
             }
         }
         self.costliest_first(&mut row);
-        has_others.then_some(row)
+        (row, has_others)
     }
 
     /// Sorts objects by falling cost.

@@ -301,7 +301,7 @@ pub(crate) struct About {
 }
 
 fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Layout {
-    let About { title, summary, facts } = about(profile, objects);
+    let About { title, summary, facts } = about(profile, objects, Whole::of(profile, &profile.totals()));
     let summary: String = summary.into_iter().map(|fact| format!(" · {fact}")).collect();
     let mut out = heading(&title, &summary, view.width);
     for (label, pieces) in facts {
@@ -310,9 +310,8 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Layou
     out
 }
 
-/// What is said of objects above the code that touches them.
-pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>) -> About {
-    let whole = Whole::of(profile, &profile.totals());
+/// What is said of objects above the code that touches them. `whole`: the program's.
+pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) -> About {
     let row = objects.row(whole);
     let mut title = row.name.clone();
     if objects.is_single() {

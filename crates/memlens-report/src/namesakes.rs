@@ -53,8 +53,7 @@ impl<'a> Namesakes<'a> {
     /// Those of the row of a table that the costliest one is in.
     fn costliest_row(&self) -> Option<Self> {
         let first = self.members.first()?;
-        let row = self.profile.object_rows().into_iter().find(|row| row.contains(first))?;
-        Some(Self::of(self.profile, row))
+        Some(Self { profile: self.profile, members: self.profile.row_of(*first).0 })
     }
 
     fn cost(&self) -> u64 {

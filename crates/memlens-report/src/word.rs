@@ -37,16 +37,16 @@ const SHOWN_NAMES: usize = 8;
 /// The one of `names` that is `wanted`, or else the only one whose last component it is (`types::tp`, `main.m%tp`), or
 /// else the only one that has it as a part; `what` they are names of.
 pub(crate) fn the_one<'a>(
-    names: impl Iterator<Item = &'a str>,
+    names: impl Iterator<Item = &'a str> + Clone,
     wanted: &str,
     [what, single]: [&'static str; 2],
 ) -> Result<&'a str, UnknownWord> {
+    if let Some(exact) = names.clone().find(|name| *name == wanted) {
+        return Ok(exact);
+    }
     let mut distinct: Vec<&str> = names.collect();
     distinct.sort_unstable();
     distinct.dedup();
-    if let Some(exact) = distinct.iter().find(|name| **name == wanted) {
-        return Ok(exact);
-    }
     let mut with_part: Vec<&str> = distinct.iter().copied().filter(|name| name.contains(wanted)).collect();
     let ends_so = |name: &&str| {
         let before = name.strip_suffix(wanted);

@@ -162,7 +162,7 @@ fn table(profile: &Profile, by: By, top: Option<usize>) -> PageTable {
 /// What is behind the rows of objects that begin with these.
 fn details(profile: &Profile, wanted: &HashSet<u32>) -> BTreeMap<u32, Detail> {
     let words = PatternWords::new(profile);
-    let fields = FieldIndex::of(profile);
+    let (fields, program) = (FieldIndex::of(profile), Whole::of(profile, &profile.totals()));
     let mut cells: HashMap<ObjectIx, Vec<&Cell>> = HashMap::new();
     for cell in &profile.cells {
         cells.entry(cell.object).or_default().push(cell);
@@ -172,7 +172,7 @@ fn details(profile: &Profile, wanted: &HashSet<u32>) -> BTreeMap<u32, Detail> {
         let id = first(&objects).filter(|id| wanted.contains(id))?;
         let of = |objects: &Namesakes<'_>| {
             let its = objects.members().iter().filter_map(|member| cells.get(member)).flatten().copied();
-            detail(&words, &fields, objects, its)
+            detail(&words, &fields, objects, its, program)
         };
         let mut detail = of(&objects);
         if let Some(each) = detail.each.as_mut() {
@@ -191,9 +191,10 @@ fn detail<'a>(
     fields: &FieldIndex<'a>,
     objects: &Namesakes<'a>,
     cells: impl Iterator<Item = &'a Cell> + Clone,
+    program: Whole,
 ) -> Detail {
     let profile = words.profile();
-    let About { title, summary, facts } = about(profile, objects);
+    let About { title, summary, facts } = about(profile, objects, program);
     let whole = Whole::of(profile, &objects.counts());
     let first = objects.objects().next().filter(|_| objects.is_single());
     let each = (!objects.is_single()).then(|| each_of(profile, objects, whole));
