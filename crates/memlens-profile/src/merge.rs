@@ -77,8 +77,7 @@ impl Profile {
     ///
     /// What cannot be added is treated thus: command, exit and start are the first profile's; wall time
     /// is the longest; `max_live_bytes` is the largest of any one process, a lower bound of the true
-    /// peak; series are dropped, because their instruction counts are each process's own, and so are predictions,
-    /// which name objects by number.
+    /// peak; predictions are dropped, because they name objects by number.
     ///
     /// # Errors
     /// When the profiles were modelled on different machines or collected in different modes.
@@ -204,7 +203,6 @@ impl Merger {
         }
         profile.validate_references().map_err(|problem| MergeError::Inconsistent { position, problem })?;
         self.add_rows(profile, self.added);
-        self.merged.series = if self.added == 0 { profile.series.clone() } else { Vec::new() };
         self.process_id = match self.added {
             _ if self.are_apart => None,
             0 => profile.run.pid,

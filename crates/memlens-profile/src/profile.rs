@@ -59,8 +59,6 @@ pub struct Profile {
     pub threads: Vec<Thread>,
     /// Moments the program named.
     pub marks: Vec<Mark>,
-    /// The objects' counts over time.
-    pub series: Vec<SeriesPoint>,
     /// What page walks would be left with objects in huge pages, as far as somebody asked; the latest last.
     pub predictions: Vec<Prediction>,
     /// How much was attributed, and what was lost.
@@ -399,23 +397,6 @@ pub struct Mark {
     pub thread: Option<ThreadIx>,
     /// Its name.
     pub name: String,
-}
-
-/// One object's counts since the start, at a moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeriesPoint {
-    /// Instructions executed by the process until then.
-    pub instructions: u64,
-    /// The object.
-    pub object: ObjectIx,
-    /// Loads so far.
-    pub loads: u64,
-    /// Stores so far.
-    pub stores: u64,
-    /// First-level misses so far.
-    pub l1_misses: u64,
-    /// Last-level misses so far.
-    pub llc_misses: u64,
 }
 
 impl Profile {

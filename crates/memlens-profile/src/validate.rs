@@ -135,9 +135,6 @@ impl Profile {
         for (row, mark) in self.marks.iter().enumerate() {
             check("marks", row, mark.thread.map(|ix| ix.0), "threads", self.threads.len())?;
         }
-        for (row, point) in self.series.iter().enumerate() {
-            check("series", row, Some(point.object.0), "objects", self.objects.len())?;
-        }
         Ok(())
     }
 

@@ -268,20 +268,6 @@ pub const TABLES: &[Table] = &[
         fill: marks,
     },
     Table {
-        name: "series",
-        meaning: "counts of an object since the start, at a moment",
-        columns: &[
-            int("instructions", "that the process had executed by then"),
-            int("object", "the object"),
-            int("loads", "so far"),
-            int("stores", "so far"),
-            int("l1_misses", "so far"),
-            int("llc_misses", "so far"),
-        ],
-        counts: NoCounts,
-        fill: series,
-    },
-    Table {
         name: "notes",
         meaning: "what a reader has to know",
         columns: &[text("note", "a sentence")],
@@ -578,20 +564,6 @@ fn marks(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
     for mark in &profile.marks {
         let thread = mark.thread.map(|thread| number(thread.index()));
         rows.put(row![mark.name.as_str(), mark.instructions, thread])?;
-    }
-    Ok(())
-}
-
-fn series(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
-    for point in &profile.series {
-        rows.put(row![
-            point.instructions,
-            object_id(profile, point.object),
-            point.loads,
-            point.stores,
-            point.l1_misses,
-            point.llc_misses,
-        ])?;
     }
     Ok(())
 }

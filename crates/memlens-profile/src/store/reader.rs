@@ -107,7 +107,6 @@ fn read_tables(folder: &impl Folder, manifest: &Manifest) -> Result<Profile, Ope
         path_cells: tables.read()?,
         threads: tables.read()?,
         marks: tables.read()?,
-        series: tables.read()?,
         predictions: manifest.predictions.clone(),
         attribution: manifest.attribution.clone(),
     };

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use super::columns::{ColumnSchema, Row, schema_of};
 use crate::{
     AccessPattern, CallPath, Cell, CodeLocation, Field, FieldUse, Frame, Mark, Module, Object, ObjectPattern,
-    PathCell, SeriesPoint, Stack, Thread,
+    PathCell, Stack, Thread,
 };
 
 /// Names of all tables.
-pub(crate) const TABLES: [&str; 15] = [
+pub(crate) const TABLES: [&str; 14] = [
     Module::TABLE,
     Frame::TABLE,
     Stack::TABLE,
@@ -24,7 +24,6 @@ pub(crate) const TABLES: [&str; 15] = [
     PathCell::TABLE,
     Thread::TABLE,
     Mark::TABLE,
-    SeriesPoint::TABLE,
 ];
 
 /// The tables and columns of format version [`FORMAT_VERSION`](super::FORMAT_VERSION) as Markdown.
@@ -45,7 +44,6 @@ pub fn schema_markdown() -> String {
     describe::<PathCell>(&mut text);
     describe::<Thread>(&mut text);
     describe::<Mark>(&mut text);
-    describe::<SeriesPoint>(&mut text);
     text
 }
 

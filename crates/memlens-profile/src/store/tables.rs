@@ -5,7 +5,7 @@ use memlens_types::Counts;
 use super::columns::{Columns, Row};
 use crate::{
     AccessPattern, CallPath, Cell, CodeLocation, Element, Field, FieldUse, Frame, Mark, Module, Object,
-    ObjectBacking, ObjectPattern, PathCell, SeriesPoint, SourceLine, Stack, Thread,
+    ObjectBacking, ObjectPattern, PathCell, SourceLine, Stack, Thread,
 };
 
 impl Row for Module {
@@ -313,20 +313,6 @@ impl Row for Mark {
         c.column("instructions", "instructions executed by the process until then", &mut self.instructions);
         c.column("thread", "who named it: row of `threads`", &mut self.thread);
         c.column("name", "its name", &mut self.name);
-    }
-}
-
-impl Row for SeriesPoint {
-    const TABLE: &'static str = "series";
-    const DOC: &'static str = "One object's counts since the start, at a moment.";
-
-    fn columns(&mut self, c: &mut impl Columns) {
-        c.column("instructions", "instructions executed by the process until then", &mut self.instructions);
-        c.column("object", "row of `objects`", &mut self.object);
-        c.column("loads", "loads so far", &mut self.loads);
-        c.column("stores", "stores so far", &mut self.stores);
-        c.column("l1_misses", "first-level misses so far", &mut self.l1_misses);
-        c.column("llc_misses", "last-level misses so far", &mut self.llc_misses);
     }
 }
 

@@ -15,8 +15,7 @@ use super::{Existing, OpenError, ProfileWriter, WriteError, keep_prediction, rea
 use crate::{
     AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Element, Field, FieldIx, FieldUse, Frame, FrameIx,
     Mark, Module, ModuleIx, Object, ObjectBacking, ObjectIx, ObjectPattern, PathCell, PathIx, PredictedCause,
-    PredictedPlacement, PredictedWalks, Prediction, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread,
-    ThreadIx,
+    PredictedPlacement, PredictedWalks, Prediction, Profile, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 
 /// A folder in memory whose operations stop working after a number of them, as if the process died
@@ -225,12 +224,6 @@ fn sample() -> Profile {
         path_cells: Vec::new(),
         threads: vec![Thread { tid: 4711, name: Some("main".into()), ..Thread::default() }],
         marks: vec![Mark { instructions: 5, thread: Some(ThreadIx(0)), name: "phase 2".into() }],
-        series: vec![SeriesPoint {
-            instructions: 9,
-            object: ObjectIx(1),
-            loads: 1,
-            ..SeriesPoint::default()
-        }],
         ..Profile::default()
     };
     profile.run.command = vec!["./bfs".into(), "graph \"18\"\n".into()];
@@ -283,8 +276,8 @@ fn an_unfinished_profile_says_so() {
     assert!(unfinished.attribution.truncated && unfinished.cells == sample().cells);
     writer.flush(&sample(), true).unwrap();
     assert!(!Profile::open(&path).unwrap().attribution.truncated);
-    // One manifest and fifteen tables: the first generation's files are gone.
-    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 16);
+    // One manifest and fourteen tables: the first generation's files are gone.
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 15);
 }
 
 /// More rows than a batch has: positions must run on.
@@ -308,8 +301,8 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
     let before = folder.done.get();
     flush(&folder, 2, Cow::Borrowed(&second), true).unwrap();
     let operations = folder.done.get() - before;
-    // 15 tables, manifest, sync, rename, sync, 15 removals.
-    assert_eq!(operations, 34);
+    // 14 tables, manifest, sync, rename, sync, 14 removals.
+    assert_eq!(operations, 32);
 
     let mut seen = [0, 0];
     for survived in 0..=operations {
@@ -328,10 +321,10 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
         // The next flush clears up what was left over.
         flush(&folder, 3, Cow::Borrowed(&first), true).unwrap();
         assert_eq!(reader::open(&folder).unwrap(), first);
-        assert_eq!(folder.list().unwrap().len(), 16, "after {survived} operations");
+        assert_eq!(folder.list().unwrap().len(), 15, "after {survived} operations");
     }
-    // Operations 1 to 17 leave the first state, as does dying in the 18th, the rename.
-    assert_eq!(seen, [19, 16]);
+    // Operations 1 to 16 leave the first state, as does dying in the 17th, the rename.
+    assert_eq!(seen, [18, 15]);
 }
 
 fn prediction(machine: &str, walks: u64) -> Prediction {

@@ -259,7 +259,7 @@ impl<F: Folder> Tables<'_, F> {
             }};
             ($profile:expr) => {
                 write_each!($profile; modules frames stacks objects code patterns object_patterns fields field_uses paths
-                    path_cells threads marks series cells)
+                    path_cells threads marks cells)
             };
         }
         match profile {
