@@ -7,7 +7,7 @@ use super::columns::Row;
 use super::folder::{DiskFolder, Folder};
 use super::manifest::{FORMAT, MANIFEST, Manifest, generation_of};
 use super::parquet_table::decode;
-use super::schema::TABLES;
+use super::schema::KNOWN_TABLES;
 use super::{FORMAT_VERSION, OpenError};
 use crate::Profile;
 
@@ -49,7 +49,7 @@ fn read_manifest(folder: &impl Folder) -> Result<Manifest, OpenError> {
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
             let root = folder.path_of("");
             let names = folder.list().map_err(|problem| OpenError::from_io(&root, problem))?;
-            let is_begun = names.iter().any(|name| generation_of(name, &TABLES).is_some());
+            let is_begun = names.iter().any(|name| generation_of(name, &KNOWN_TABLES).is_some());
             let why = match names.is_empty() {
                 true => {
                     "it is empty: memlens was stopped before it had written anything, or it is none of its folders"
@@ -133,7 +133,7 @@ impl<F: Folder> Tables<'_, F> {
             return Err(OpenError::Damaged { file: self.folder.path_of(MANIFEST), what });
         };
         // A damaged or hostile manifest must not lead out of the folder.
-        if generation_of(&entry.file, &TABLES).is_none() {
+        if generation_of(&entry.file, &KNOWN_TABLES).is_none() {
             let what = format!("‘{}’ is no name of a table's file", entry.file);
             return Err(OpenError::Damaged { file: self.folder.path_of(MANIFEST), what });
         }

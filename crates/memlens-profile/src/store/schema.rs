@@ -8,8 +8,8 @@ use crate::{
     PathCell, Stack, Thread,
 };
 
-/// Names of all tables.
-pub(crate) const TABLES: [&str; 14] = [
+/// Names of all tables, and of those of older versions, whose files are a profile's, too.
+pub(crate) const KNOWN_TABLES: [&str; 15] = [
     Module::TABLE,
     Frame::TABLE,
     Stack::TABLE,
@@ -24,6 +24,7 @@ pub(crate) const TABLES: [&str; 14] = [
     PathCell::TABLE,
     Thread::TABLE,
     Mark::TABLE,
+    "series",
 ];
 
 /// The tables and columns of format version [`FORMAT_VERSION`](super::FORMAT_VERSION) as Markdown.

@@ -16,7 +16,7 @@ use super::manifest::{
 };
 use super::parquet_table::encode;
 use super::processes::{self, PROCESSES};
-use super::schema::TABLES;
+use super::schema::KNOWN_TABLES;
 use super::{FORMAT_VERSION, WriteError};
 use crate::{Prediction, Profile};
 
@@ -107,7 +107,7 @@ impl ProfileWriter {
         }
         // Those of single processes would be taken for the new profile's.
         processes::remove(path)?;
-        let newest = names.iter().filter_map(|name| generation_of(name, &TABLES)).max();
+        let newest = names.iter().filter_map(|name| generation_of(name, &KNOWN_TABLES)).max();
         Ok(Self::new(folder, newest.unwrap_or(0).saturating_add(1)))
     }
 
@@ -154,7 +154,10 @@ impl ProfileWriter {
 
 /// Whether a name is one that a profile's folder may hold.
 fn is_ours(name: &str) -> bool {
-    name == MANIFEST || name == MANIFEST_NEW || name == PROCESSES || generation_of(name, &TABLES).is_some()
+    name == MANIFEST
+        || name == MANIFEST_NEW
+        || name == PROCESSES
+        || generation_of(name, &KNOWN_TABLES).is_some()
 }
 
 /// Writes a generation. On failure its files are removed as far as possible.
@@ -165,7 +168,7 @@ pub(super) fn flush(
     complete: bool,
 ) -> Result<(), WriteError> {
     let written = write_generation(folder, generation, profile, complete);
-    let stale = |name: &str| match (&written, generation_of(name, &TABLES)) {
+    let stale = |name: &str| match (&written, generation_of(name, &KNOWN_TABLES)) {
         (Ok(()), Some(found)) => found != generation,
         (Err(_), Some(found)) => found == generation,
         (_, None) => name == MANIFEST_NEW,
