@@ -109,7 +109,14 @@ fn has_any(uses: &[PathUse]) -> bool {
 
 /// The pieces of some counts: together all of them.
 fn divided(machine: &MachineInfo, counts: &Counts, uses: &[PathUse]) -> Vec<(Option<PathIx>, Counts)> {
+    // Most cells have one path, or nothing that the paths could differ by.
+    if let [only] = uses {
+        return vec![(only.path, *counts)];
+    }
     let by_accesses = pieces(counts, shares_of_accesses(counts, uses));
+    if costs_nothing(counts) {
+        return uses.iter().map(|path| path.path).zip(by_accesses).collect();
+    }
     let by_level = [0, 1, 2, 3, 4].map(|level| {
         let sum: f64 = uses.iter().map(|path| path.misses(level)).sum();
         pieces(counts, uses.iter().map(|path| path.misses(level) / sum).collect())
@@ -158,6 +165,15 @@ fn divided(machine: &MachineInfo, counts: &Counts, uses: &[PathUse]) -> Vec<(Opt
         piece.translation_stall_cycles = translations[at].translation_stall_cycles;
     }
     uses.iter().map(|path| path.path).zip(all).collect()
+}
+
+/// Whether accesses never missed, and nothing waited for them.
+fn costs_nothing(counts: &Counts) -> bool {
+    let Counts { loads, stores, modifies, followers, load_bytes, store_bytes, .. } = *counts;
+    let Counts { dram_writes, fetched, sampled, .. } = *counts;
+    let no_costs =
+        Counts { loads, stores, modifies, followers, load_bytes, store_bytes, ..Counts::default() };
+    *counts == Counts { dram_writes, fetched, sampled, ..no_costs }
 }
 
 /// What is waited for beyond the second level, in cycles.
