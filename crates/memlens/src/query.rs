@@ -106,16 +106,16 @@ pub fn query(args: &QueryArgs) -> Result<u8, Failure> {
         let mut answers = Answers::new(args.format, out);
         asked = database.ask(&sql, &mut |piece| answers.take(piece));
         match &asked {
-            Ok(_) => answers.end(),
             // What did not go out is told by who writes.
             Err(QueryError::Output(error)) if !is_of_answers(error) => Err(error.kind().into()),
-            Err(_) => Ok(()),
+            // What the statements before gave is whole.
+            _ => answers.end(),
         }
     })?;
     match asked {
         Ok(asked) => verdict(args, &sql, &asked),
-        // The reader has enough.
-        Err(QueryError::Output(error)) if !is_of_answers(&error) => Ok(0),
+        // The reader has enough, and there were rows.
+        Err(QueryError::Output(error)) if !is_of_answers(&error) => Ok(exit_code(args, true)),
         Err(error) => Err(failure(error)),
     }
 }
@@ -125,7 +125,7 @@ fn is_of_answers(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Other
 }
 
-/// The exit code of an answer.
+/// What comes of an answer, besides its rows.
 fn verdict(args: &QueryArgs, sql: &str, asked: &Asked) -> Result<u8, Failure> {
     if asked.statements == 0 {
         return Err(Failure::new(FailureKind::Usage, format!("there is no statement in ‘{}’", sql.trim())));
@@ -150,14 +150,19 @@ fn verdict(args: &QueryArgs, sql: &str, asked: &Asked) -> Result<u8, Failure> {
     if rows == 0 && args.format == QueryFormat::Table {
         streams::say("no rows");
     }
-    Ok(if args.fail_if_rows && rows > 0 { check::FAILS } else { 0 })
+    Ok(exit_code(args, rows > 0))
+}
+
+fn exit_code(args: &QueryArgs, has_rows: bool) -> u8 {
+    if args.fail_if_rows && has_rows { check::FAILS } else { 0 }
 }
 
 fn failure(error: QueryError) -> Failure {
     let kind = match error {
         QueryError::Engine(_) => FailureKind::Internal,
-        QueryError::Output(_) => FailureKind::Usage,
-        QueryError::Sql(_) | QueryError::Name(_) | QueryError::NameTaken(_) => FailureKind::Usage,
+        QueryError::Sql(_) | QueryError::Name(_) | QueryError::NameTaken(_) | QueryError::Output(_) => {
+            FailureKind::Usage
+        }
     };
     Failure::new(kind, format!("cannot answer: {error}"))
 }
@@ -209,6 +214,8 @@ impl<'a> Answers<'a> {
                 let twice =
                     (1..self.columns.len()).find(|&at| self.columns[..at].contains(&self.columns[at]));
                 if let Some(twice) = twice {
+                    // Nothing is there to be ended.
+                    self.begun = 0;
                     let title = &self.columns[twice];
                     let message = format!("two columns are called {title}: give them names (… AS name)");
                     return Err(io::Error::other(message));

@@ -236,6 +236,18 @@ fn what_cannot_be_answered_is_told() {
     }
 }
 
+#[test]
+fn what_was_answered_before_a_mistake_is_whole() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write_small_profile(&folder.path().join("p"));
+    for mistake in ["nothing FROM objects", "1 AS n, 2 AS n"] {
+        let sql = format!("SELECT name FROM objects; SELECT {mistake}");
+        let output = call(folder.path(), &["query", "p", &sql, "--format", "json"]);
+        assert_eq!(output.status.code(), Some(64));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "[\n{\"name\":\"column\"}\n]\n");
+    }
+}
+
 /// Python's own SQLite opens it.
 #[test]
 fn the_file_is_read_by_others() {
