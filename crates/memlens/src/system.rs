@@ -75,8 +75,8 @@ impl Drop for SilentStdout {
     }
 }
 
-/// What `abort` ends in: Rust's for want of memory, for a panic while panicking, for a stack that is too
-/// small. A program that is being recorded goes on, and memlens then ends as it does. Said once: where one
+/// What `abort` ends in: Rust's for want of memory, for a panic while panicking; and a stack that is too
+/// small or cannot grow. A program that is being recorded goes on, and memlens then ends as it does. Said once: where one
 /// thread finds no memory, others soon find none, either.
 pub fn outlive_aborts() {
     /// The thread that came first; 0: none so far.
@@ -96,11 +96,11 @@ pub fn outlive_aborts() {
         }
         let message = match memlens_exact::is_recording() {
             true => {
-                "memlens: stopped by the failure named above: a limit of memory (ulimit -v, a container's), \
+                "memlens: stopped by a failure (named above, if it could be): a limit of memory (ulimit -v, a container's), \
                  or a fault to report; a program being recorded goes on unrecorded, its last partial profile stays\n"
             }
             false => {
-                "memlens: stopped by the failure named above: a limit of memory (ulimit -v, a container's), \
+                "memlens: stopped by a failure (named above, if it could be): a limit of memory (ulimit -v, a container's), \
                  or a fault to report\n"
             }
         };
@@ -118,8 +118,16 @@ pub fn outlive_aborts() {
             }
         }
     }
-    // SAFETY: the handler is async-signal-safe.
-    unsafe { libc::signal(libc::SIGABRT, aborted as extern "C" fn(_) as libc::sighandler_t) };
+    // A limit of addresses ends in SIGSEGV where the main thread's stack cannot grow: handled on the stack that Rust has for that.
+    for signal in [libc::SIGABRT, libc::SIGSEGV] {
+        // SAFETY: a zeroed sigaction is valid; the handler is async-signal-safe.
+        unsafe {
+            let mut action: libc::sigaction = mem::zeroed();
+            action.sa_sigaction = aborted as extern "C" fn(_) as libc::sighandler_t;
+            action.sa_flags = libc::SA_ONSTACK;
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
 }
 
 /// From now on writing beyond the limit of file sizes (`ulimit -f`) is an error like a full disk, and not
