@@ -73,13 +73,11 @@ fn hint(message: &str, profiles: &[&str]) -> Option<String> {
     let name = name.split(" - ").next().unwrap_or(name).trim_matches('"');
     let name = name.rsplit('.').next().unwrap_or(name).to_lowercase();
     let counts = count_words();
-    let with = |is_in: &dyn Fn(&crate::schema::Table) -> bool| -> Vec<&str> {
-        TABLES.iter().filter(|table| is_in(table)).map(|table| table.name).collect()
-    };
     let is_count = counts.contains(&name.as_str());
-    let having = with(&|table| {
+    let having = TABLES.iter().filter(|table| {
         table.columns.iter().any(|column| column.name == name) || (is_count && table.has_counts())
     });
+    let having: Vec<&str> = having.map(|table| table.name).collect();
     if !having.is_empty() {
         return Some(format!("it is in {}", having.join(", ")));
     }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::field::{FieldCounts, NOT_LOOKED_AT};
 use crate::interval::{self, Certainties, Certainty, MissedLevel};
-use crate::known::Known;
+use crate::known::{Costs, Known};
 use crate::pattern::PatternWords;
 use crate::row::Whole;
 
@@ -99,13 +99,11 @@ impl Cost<'_> {
         let Self { profile, total, .. } = self;
         let cost = profile.cost(counts);
         let is_sampled = profile.run.sampling.is_some();
-        let stall_cycles = profile.has_stalls().then_some(counts.stall_cycles);
-        let waits = !is_sampled && !profile.is_of_bus();
+        let Costs { wait_cycles, stall_cycles, translation_stall_cycles } = Costs::of(profile, counts);
         fields.insert("share".to_owned(), ratio(cost, total.cost));
-        fields.insert("wait_cycles".to_owned(), waits.then_some(cost).into());
+        fields.insert("wait_cycles".to_owned(), wait_cycles.into());
         fields.insert("stall_cycles".to_owned(), stall_cycles.into());
-        let of_translation = profile.translation_stall_cycles(counts);
-        fields.insert("translation_stall_cycles".to_owned(), of_translation.into());
+        fields.insert("translation_stall_cycles".to_owned(), translation_stall_cycles.into());
         fields
             .insert("stall_share".to_owned(), stall_cycles.map_or(Value::Null, |it| ratio(it, total.stall)));
         let interval = |certainty: Option<Certainty>, share| {

@@ -12,13 +12,12 @@ pub fn counts_by_word(
     counts: &Counts,
     write_backs: bool,
 ) -> impl Iterator<Item = (&'static str, Option<u64>)> + use<> {
-    let is_sampled = profile.run.sampling.is_some();
-    let waits = !is_sampled && !profile.is_of_bus();
-    let sampled = |count: u64| is_sampled.then_some(count);
+    let sampled = |count: u64| profile.run.sampling.is_some().then_some(count);
+    let Costs { wait_cycles, stall_cycles, translation_stall_cycles } = Costs::of(profile, counts);
     let costs = [
-        ("wait_cycles", waits.then(|| profile.cost(counts))),
-        ("stall_cycles", profile.has_stalls().then_some(counts.stall_cycles)),
-        ("translation_stall_cycles", profile.translation_stall_cycles(counts)),
+        ("wait_cycles", wait_cycles),
+        ("stall_cycles", stall_cycles),
+        ("translation_stall_cycles", translation_stall_cycles),
         ("samples", sampled(counts.sampled.samples)),
         ("sample_cost", sampled(counts.sampled.cost)),
         ("samples_by_hardware_address", sampled(counts.sampled.by_hardware)),
@@ -26,6 +25,24 @@ pub fn counts_by_word(
         ("samples_by_code_analysis", sampled(counts.sampled.by_code)),
     ];
     costs.into_iter().chain(Known::new(profile, counts, write_backs).by_word())
+}
+
+/// What some counts cost, in cycles; `None` is unknown.
+pub(crate) struct Costs {
+    pub(crate) wait_cycles: Option<u64>,
+    pub(crate) stall_cycles: Option<u64>,
+    pub(crate) translation_stall_cycles: Option<u64>,
+}
+
+impl Costs {
+    pub(crate) fn of(profile: &Profile, counts: &Counts) -> Self {
+        let waits = profile.run.sampling.is_none() && !profile.is_of_bus();
+        Self {
+            wait_cycles: waits.then(|| profile.cost(counts)),
+            stall_cycles: profile.has_stalls().then_some(counts.stall_cycles),
+            translation_stall_cycles: profile.translation_stall_cycles(counts),
+        }
+    }
 }
 
 /// What a word of [`counts_by_word`] stands for.

@@ -11,8 +11,7 @@ use memlens_report::{
 };
 
 use crate::failure::{Failure, FailureKind};
-use crate::family::open_profile;
-use crate::report::process_folder;
+use crate::report::open_wanted;
 use crate::view_args::list;
 use crate::words::Words;
 use crate::{result_file, streams};
@@ -64,10 +63,7 @@ pub struct Target {
 impl Target {
     /// The profile, or the process's.
     fn open(&self) -> Result<Profile, Failure> {
-        match self.process {
-            Some(wanted) => Ok(Profile::open(&process_folder(&self.profile, wanted)?.path)?),
-            None => open_profile(&self.profile),
-        }
+        open_wanted(&self.profile, self.process)
     }
 }
 

@@ -88,7 +88,7 @@ use failure::{Failure, FailureKind};
 
 fn main() -> ExitCode {
     start_log();
-    system::outlive_aborts();
+    system::outlive_failures();
     system::outlive_file_limits();
     internal_error::install_hook();
     let cli = match Cli::try_parse() {

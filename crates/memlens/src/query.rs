@@ -1,10 +1,9 @@
 //! `memlens query`.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use memlens_profile::Profile;
 use memlens_query::{Asked, Database, Piece, QueryError, Value, schema_text};
 use memlens_report::{PlainColumn, csv_field, plain_table};
 use serde::ser::{SerializeMap, Serializer};
@@ -12,7 +11,7 @@ use serde::ser::{SerializeMap, Serializer};
 use crate::check;
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
-use crate::report::process_folder;
+use crate::report::open_wanted;
 use crate::streams::{self, Stream};
 
 /// What tables say where there is no value.
@@ -79,16 +78,13 @@ fn named_profile(word: &str) -> Result<(String, PathBuf), String> {
 
 /// Answers a query, or says what can be asked.
 pub fn query(args: &QueryArgs) -> Result<u8, Failure> {
-    let profile = match args.process {
-        Some(wanted) => Profile::open(&process_folder(&args.profile, wanted)?.path)?,
-        None => open_profile(&args.profile)?,
-    };
+    let profile = open_wanted(&args.profile, args.process)?;
     let sql = match args.sql.as_deref() {
         None => {
             streams::write_result(|out| out.write_all(schema_text().as_bytes()))?;
             return Ok(0);
         }
-        Some("-") => io::read_to_string(io::stdin().lock().by_ref())
+        Some("-") => io::read_to_string(io::stdin().lock())
             .map_err(|error| Failure::of_io("read", "standard input", &error))?,
         Some(sql) => sql.to_owned(),
     };

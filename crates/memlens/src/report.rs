@@ -114,10 +114,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
     if args.processes {
         return list_processes(args);
     }
-    let profile = match args.process {
-        Some(wanted) => Profile::open(&process_folder(&args.profile, wanted)?.path)?,
-        None => open_profile(&args.profile)?,
-    };
+    let profile = open_wanted(&args.profile, args.process)?;
     if let Some(page) = &args.html {
         return write_page(args, &profile, page);
     }
@@ -191,6 +188,14 @@ fn processes(profile: &Path) -> Result<Vec<ProcessFolder>, Failure> {
         return Err(Failure::new(FailureKind::Usage, message));
     }
     Ok(folders)
+}
+
+/// The profile, or of one of several processes that of this number or process id.
+pub fn open_wanted(profile: &Path, process: Option<u32>) -> Result<Profile, Failure> {
+    match process {
+        Some(wanted) => Ok(Profile::open(&process_folder(profile, wanted)?.path)?),
+        None => open_profile(profile),
+    }
 }
 
 /// The process with this number or, if there is none, this process id; its last program, if it had several.

@@ -75,10 +75,10 @@ impl Drop for SilentStdout {
     }
 }
 
-/// What `abort` ends in: Rust's for want of memory, for a panic while panicking; and a stack that is too
+/// What ends memlens at once: `abort`, Rust's for want of memory or for a panic while panicking, and SIGSEGV, of a stack that is too
 /// small or cannot grow. A program that is being recorded goes on, and memlens then ends as it does. Said once: where one
 /// thread finds no memory, others soon find none, either.
-pub fn outlive_aborts() {
+pub fn outlive_failures() {
     /// The thread that came first; 0: none so far.
     static FIRST: AtomicI32 = AtomicI32::new(0);
     extern "C" fn aborted(_: libc::c_int) {
