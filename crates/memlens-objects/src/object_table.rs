@@ -323,6 +323,12 @@ impl ObjectTable {
         self.stats.get_mut(id.index())
     }
 
+    /// The objects of sites that have live blocks, with the bytes of these; none with [`Merge::Off`]. Linear in the sites.
+    pub fn live_of_sites(&self) -> impl Iterator<Item = (ObjectId, u64)> {
+        let live = self.by_site.iter().flatten().map(|&id| (id, self.stats(id).live_bytes));
+        live.filter(|&(_, bytes)| bytes > 0)
+    }
+
     /// Forgets what was allocated so far, but not what is live: what a forked process starts from.
     pub fn forget_history(&mut self) {
         for stats in &mut self.stats {

@@ -56,6 +56,8 @@ pub struct Batch {
     unclear_sharing: Vec<u32>,
     /// Whether threads took short turns.
     took_turns: bool,
+    /// How many instructions the process had executed when it was handed over.
+    pub instructions: u64,
     /// Whether some of its accesses count: then what it writes back does.
     pub is_collected: bool,
 }
@@ -89,6 +91,24 @@ pub enum Finding {
     UnclearSharing,
 }
 
+impl Finding {
+    /// All kinds, in order.
+    pub const ALL: [Self; 12] = [
+        Self::L1,
+        Self::L2,
+        Self::Llc,
+        Self::L2Prefetched,
+        Self::LlcPrefetched,
+        Self::Dtlb,
+        Self::Stlb,
+        Self::Walk,
+        Self::Invalidation,
+        Self::Coherence,
+        Self::FalseSharing,
+        Self::UnclearSharing,
+    ];
+}
+
 impl Batch {
     /// An empty one, for this machine; `has_fetches`: instruction fetches may be among the accesses.
     pub fn new(machine: &MachineDescription, has_fetches: bool) -> Self {
@@ -111,6 +131,7 @@ impl Batch {
             offered: 0,
             false_sharing: Vec::new(),
             unclear_sharing: Vec::new(),
+            instructions: 0,
             is_collected: true,
             took_turns: false,
         }
@@ -448,6 +469,7 @@ impl Columns<'_> {
 }
 
 /// Accesses of one thread for which the same was found.
+#[derive(Clone, Copy)]
 pub struct Stretch<'a> {
     found: Found<'a>,
     cells: &'a [u32; LENGTH],

@@ -84,6 +84,17 @@ impl Cells {
         }
     }
 
+    /// The object of a cell; 0 of the one to discard.
+    #[inline(always)]
+    pub fn object_of(&self, cell: u32) -> u32 {
+        self.keys[cell as usize].1
+    }
+
+    /// The reference of a cell, not the one to discard.
+    pub fn reference_of(&self, cell: u32) -> Option<u32> {
+        (cell != DISCARD).then(|| self.keys[cell as usize].0)
+    }
+
     /// Adds accesses to a cell.
     #[inline]
     pub fn add(&mut self, cell: u32, accesses: u64) {

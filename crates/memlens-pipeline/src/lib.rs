@@ -13,7 +13,7 @@
 //!                      ├─► Windows       short windows of accesses: strides, chains, call paths
 //!                      ├─► Tracer        each access by itself, where that is asked for
 //!                      └─► Batch ─► Simulator (the memory model, on a thread of its own)
-//!                                         └─► misses back into Cells
+//!                                         └─► misses back into Cells, and into the Timeline
 //!                                                     └─► snapshot ─► Profile
 //! ```
 //!
@@ -63,6 +63,7 @@ mod snapshot;
 mod space_change;
 mod stacks;
 mod thread;
+mod timeline;
 mod trace;
 mod windows;
 

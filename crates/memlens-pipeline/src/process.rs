@@ -18,8 +18,10 @@ use crate::lanes::{self, Vectors};
 use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
 use crate::simulator::Simulator;
+use crate::snapshot::machine_info;
 use crate::stacks::Stacks;
 use crate::thread::Thread;
+use crate::timeline::Timeline;
 use crate::trace::{Context, Tracer};
 use crate::windows::Windows;
 use memlens_events::{
@@ -148,6 +150,8 @@ pub struct Process {
     stack_keys: Vec<u64>,
     recursion: Recursion,
     vectors: Vectors,
+    /// When objects cost what.
+    pub(crate) timeline: Timeline,
     /// How operands go through memory.
     pub(crate) windows: Windows,
     /// What the code of costly operands was found to say.
@@ -177,6 +181,7 @@ impl Process {
             simulator: Simulator::new(&options.machine, model, options.fetches),
             blocks: BlockTable::new(options.fetches.then(|| FetchRule::of(&options.machine))),
             cores: Cores::new(options.machine.cores),
+            timeline: Timeline::new(&machine_info(&options.machine)),
             windows: Windows::new(&options.machine),
             machine: options.machine,
             space: AddressSpace::new(merge, options.debug_search),
@@ -261,6 +266,7 @@ impl Process {
             next.begin(self.current, self.cores.of(self.current));
         }
         let mut batch = std::mem::replace(&mut self.batch, next);
+        batch.instructions = self.instructions() + in_hand.as_deref().map_or(0, |thread| thread.instructions);
         batch.is_collected = std::mem::replace(&mut self.has_collected, self.collecting);
         if let Some(done) = self.simulator.submit(batch) {
             self.book(done, in_hand);
@@ -278,7 +284,7 @@ impl Process {
     /// Books a batch's findings.
     fn book(&mut self, done: Batch, mut in_hand: Option<&mut Thread>) {
         self.takes_turns = done.took_turns();
-        let threads = &mut self.threads;
+        let Self { threads, timeline, blocks, .. } = self;
         done.findings(|thread, finding, stretch| {
             let thread = match &mut threads[thread] {
                 Some(thread) => &mut **thread,
@@ -288,7 +294,9 @@ impl Process {
                 },
             };
             thread.references.cells_mut().book(finding, stretch);
+            timeline.book(finding, stretch, thread.references.cells(), blocks);
         });
+        timeline.has_come_to(done.instructions, self.space.heap.objects());
         let stack = in_hand.as_deref().map(|thread| &thread.stack);
         let nobody = ShadowStack::new(0, 0..0);
         let stacks = Stacks::new(stack.unwrap_or(&nobody), &self.threads);

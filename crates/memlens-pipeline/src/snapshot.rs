@@ -7,7 +7,7 @@ use crate::windows::Windows;
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
 use memlens_patterns::{Sources, StallParts};
 use memlens_profile::{
-    CacheInfo, Cell, CodeIx, CodeLocation, CoreInfo, Frame, FrameIx, Latencies, MachineInfo,
+    CacheInfo, Cell, Clock, CodeIx, CodeLocation, CoreInfo, Frame, FrameIx, Latencies, MachineInfo,
     Module as ModuleRow, ModuleIx, Object, ObjectIx, PackedCounts, Profile, SourceLine, Stack, StackIx,
     Texts, Thread as ThreadRow, ThreadIx, TlbInfo, WalkTier,
 };
@@ -94,6 +94,11 @@ impl Process {
         self.space.release_pages();
         let paths = builder.paths_of_cells(self.windows.paths().0, &operands);
         let Builder { mut profile, object_of, .. } = builder;
+        profile.run.clock = Some(Clock::Instructions);
+        (profile.slices, profile.slice_uses) =
+            self.timeline.slices(self.instructions(), self.space.heap.objects(), |object| {
+                object_of.get(&object).copied()
+            });
         // Encoding comes next, and needs room.
         self.space.release_pages();
         // The largest table comes last: what making the others takes is free again.

@@ -5,7 +5,7 @@ use memlens_events::{
     ThreadDefinition, Word, WordRole,
 };
 use memlens_pipeline::{Process, ProcessOptions};
-use memlens_profile::{Object, ObjectBacking, Profile};
+use memlens_profile::{MOST_SLICES, Object, ObjectBacking, Profile, SliceUse, Timeline};
 use memlens_sim::MachineDescription;
 use memlens_types::{AccessAttr, AccessKind, Fetched, ObjectKind};
 
@@ -468,6 +468,51 @@ fn a_snapshot_in_the_middle_changes_nothing() {
     let (plain, with_snapshots) = (run(false), run(true));
     assert_eq!(plain.objects, with_snapshots.objects);
     assert_eq!(plain.cells, with_snapshots.cells);
+}
+
+/// Two blocks, one after the other: each store goes to a new line, and has two instructions.
+#[test]
+fn a_timeline_says_when_which_block_cost_what() {
+    const STORES: u64 = 9_000_000;
+    let mut target = Target::new();
+    let walk = |target: &mut Target, start: u64| {
+        for first in (0..STORES).step_by(1000) {
+            let header = RecordHeader::new(STORE, 1, 0).0;
+            let words: Vec<u64> =
+                (first..first + 1000).flat_map(|at| [header, start + 64 * (at % 1_000_000)]).collect();
+            target.process.records(0, &words);
+        }
+    };
+    let (one, other) = (0x1000_0000, 0x2000_0000);
+    target.malloc(0, CALL, 64_000_000, one);
+    walk(&mut target, one);
+    target.free(0, one);
+    target.malloc(0, CALL_ELSEWHERE, 32_000_000, other);
+    target.malloc(0, CALL_ELSEWHERE, 32_000_000, other + 32_000_000);
+    walk(&mut target, other);
+    let profile = target.profile();
+    let timeline = Timeline::of(&profile).expect("slices");
+    let ends = timeline.slices.first().zip(timeline.slices.last()).expect("slices");
+    assert_eq!((ends.0.begin, Some(ends.1.end)), (0, profile.run.instructions));
+    let count = timeline.slices.len();
+    assert!((MOST_SLICES / 2..=MOST_SLICES).contains(&count), "{count}");
+
+    // Together they have what the whole run has.
+    let sum = |uses: &[SliceUse], of: fn(&SliceUse) -> u64| uses.iter().map(of).sum::<u64>();
+    let totals = profile.totals();
+    assert_eq!(sum(&timeline.whole, |it| it.cost), profile.machine.wait_beyond_first_level(&totals));
+    assert_eq!(sum(&timeline.whole, |it| it.dram_reads.unwrap_or(0)), totals.dram_reads);
+    let blocks: Vec<_> = (0..).zip(&profile.objects).filter(|(_, it)| it.kind == ObjectKind::Heap).collect();
+    let [one, other] = [0, 1].map(|at| timeline.of_objects(&[memlens_profile::ObjectIx(blocks[at].0)]));
+    for (uses, object) in [(&one, blocks[0].1), (&other, blocks[1].1)] {
+        assert_eq!(sum(uses, |it| it.cost), profile.machine.wait_beyond_first_level(&object.counts));
+    }
+    // Each in its half, but for the slice in which the other one begins.
+    let half = count / 2;
+    assert!(sum(&one[half + 2..], |it| it.cost) == 0 && sum(&other[..half - 2], |it| it.cost) == 0);
+    assert!(one[..half - 2].iter().all(|it| it.cost > 0 && it.live_bytes == Some(64_000_000)));
+    assert!(other[half + 2..].iter().all(|it| it.cost > 0 && it.live_bytes == Some(64_000_000)));
+    assert!(one[half + 2..].iter().all(|it| it.live_bytes.is_none()));
 }
 
 #[test]

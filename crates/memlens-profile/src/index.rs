@@ -55,6 +55,10 @@ index_type! {
     FieldIx
 }
 index_type! {
+    /// Position in [`Profile::slices`](crate::Profile::slices).
+    SliceIx
+}
+index_type! {
     /// Position in [`Profile::threads`](crate::Profile::threads); not the kernel's tid.
     ThreadIx
 }

@@ -13,6 +13,7 @@ mod field;
 mod index;
 mod machine_info;
 mod merge;
+mod merged_slices;
 mod namesakes;
 mod packed_counts;
 mod path_amounts;
@@ -25,11 +26,12 @@ mod profile;
 mod run_info;
 mod store;
 mod texts;
+mod timeline;
 mod validate;
 
 pub use call_paths::{CallPaths, MAX_PATH_FRAMES, PathId};
 pub use field::{Element, Field, FieldShares, FieldUse};
-pub use index::{CodeIx, FieldIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, ThreadIx};
+pub use index::{CodeIx, FieldIx, FrameIx, ModuleIx, ObjectIx, PathIx, SliceIx, StackIx, ThreadIx};
 pub use machine_info::{CacheInfo, CoreInfo, Latencies, Level, MachineInfo, TlbInfo, WalkTier};
 pub use merge::{MERGED_FROM, MergeError, Merger, NO_STALLS};
 pub use packed_counts::PackedCounts;
@@ -48,4 +50,5 @@ pub use store::{
     schema_markdown,
 };
 pub use texts::Texts;
+pub use timeline::{Clock, MOST_SLICES, Slice, SliceSums, SliceUse, Timeline, join_small};
 pub use validate::Inconsistency;

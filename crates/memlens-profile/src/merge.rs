@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use memlens_types::{AccessKind, Counts, ObjectKind};
 
+use crate::merged_slices::MergedSlices;
 use crate::{
     AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Field, FieldIx, FieldUse, Frame, FrameIx, Module,
-    ModuleIx, Object, ObjectIx, ObjectPattern, PathCell, PathIx, Profile, SamplingInfo, SourceLine, Stack,
-    StackIx, Thread, ThreadIx,
+    ModuleIx, Object, ObjectIx, ObjectPattern, PathCell, PathIx, Profile, SamplingInfo, SliceUse, SourceLine,
+    Stack, StackIx, Thread, ThreadIx,
 };
 
 /// Why profiles cannot be merged.
@@ -128,6 +129,7 @@ pub struct Merger {
     object_patterns: HashMap<(CodeIx, ObjectIx), usize>,
     fields: HashMap<Field, FieldIx>,
     field_uses: HashMap<(CodeIx, FieldIx), usize>,
+    slices: MergedSlices,
     /// Samples of profiles without paths: their path is not known, if any other profile has some.
     without_paths: Vec<PathCell>,
     /// Stall cycles of profiles whose core's cycles are not known.
@@ -173,6 +175,7 @@ impl Merger {
             object_patterns: HashMap::new(),
             fields: HashMap::new(),
             field_uses: HashMap::new(),
+            slices: MergedSlices::default(),
             without_paths: Vec::new(),
             stalls_without_core: 0,
             stalls: 0,
@@ -224,6 +227,11 @@ impl Merger {
                 self.add_path_cell(part);
             }
         }
+        // Ranks of a job begin together, what a process starts does not.
+        let slices = std::mem::take(&mut self.slices).finish(self.are_apart);
+        self.merged.run.clock = slices.as_ref().map(|&(clock, ..)| clock);
+        (self.merged.slices, self.merged.slice_uses) =
+            slices.map(|(_, slices, uses)| (slices, uses)).unwrap_or_default();
         // Of stalls in an unknown time nobody knows which part of all time they are.
         let all = self.merged.totals().stall_cycles;
         let unknown = self.stalls_without_core as f64 / all.max(1) as f64;
@@ -364,6 +372,10 @@ impl Merger {
                 }
             }
         }
+        let uses = profile.slice_uses.iter();
+        let uses =
+            uses.map(|part| SliceUse { object: part.object.map(|object| objects[object.index()]), ..*part });
+        self.slices.add(profile.run.clock, &profile.slices, uses.collect());
         for mark in &profile.marks {
             let thread = mark.thread.map(thread_at);
             self.merged.marks.push(crate::Mark { thread, ..mark.clone() });

@@ -7,7 +7,7 @@ use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
 use crate::{
     Attribution, CodeIx, Element, Field, FieldUse, FrameIx, MachineInfo, ModuleIx, ObjectIx, PackedCounts,
-    PathIx, Prediction, RunInfo, StackIx, ThreadIx,
+    PathIx, Prediction, RunInfo, Slice, SliceUse, StackIx, ThreadIx,
 };
 
 /// Everything a report needs, without the binaries or sources it came from.
@@ -17,6 +17,8 @@ use crate::{
 ///                      patterns ──►└── code ◄─────┴── cells ──► threads
 ///           ◄── paths ◄── path samples ──► objects
 ///                       field uses ──► fields ──► objects
+///                       slice uses ──► slices
+///                                 └──► objects
 /// ```
 ///
 /// [`cells`](Self::cells) say which instruction of which thread touched which object; every other
@@ -55,6 +57,10 @@ pub struct Profile {
     pub paths: Vec<CallPath>,
     /// What was done at the ends of call paths; empty where there are no `paths`.
     pub path_cells: Vec<PathCell>,
+    /// The run cut into slices of time; none where nobody looked at when what was done.
+    pub slices: Vec<Slice>,
+    /// What objects did in them.
+    pub slice_uses: Vec<SliceUse>,
     /// The program's threads.
     pub threads: Vec<Thread>,
     /// Moments the program named.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Clock;
+
 /// The program that ran and how it was watched. `None` always means unknown, never zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
@@ -60,6 +62,9 @@ pub struct RunInfo {
     /// may have no room for all of them. None: they have not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modelled_stall_cycles: Option<u64>,
+    /// What [`Profile::slices`](crate::Profile::slices) are counted in; `None`: there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clock>,
     /// Whether it was modelled which stalls there would be without translation of addresses
     /// ([`memlens_types::Counts::translation_stall_cycles`]): older versions did not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -67,8 +72,10 @@ pub struct RunInfo {
 }
 
 impl RunInfo {
-    /// Takes over what a model of the core has found out, which whoever knows the run otherwise does not know.
+    /// Takes over what was found out with the counts, which whoever knows the run otherwise does not know: what a model of the core says, and
+    /// in what slices are counted.
     pub fn set_modelled(&mut self, made: &Self) {
+        self.clock = made.clock;
         self.core_cycles = made.core_cycles;
         self.measured_cycles = made.measured_cycles;
         self.modelled_stall_cycles = made.modelled_stall_cycles;

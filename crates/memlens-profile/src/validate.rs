@@ -37,6 +37,12 @@ pub enum Inconsistency {
         /// The row of the second one.
         row: usize,
     },
+    /// A slice ends before it begins, or begins elsewhere than the one before ends.
+    #[error("row {row} of slices does not begin where the row before ends, or ends before it begins")]
+    BrokenTime {
+        /// Its row.
+        row: usize,
+    },
     /// Two rows of path samples have the same path and object.
     #[error("row {row} of path_samples repeats an earlier row's path and object")]
     RepeatedPath {
@@ -132,6 +138,10 @@ impl Profile {
             check("path_samples", row, part.path.map(|ix| ix.0), "paths", self.paths.len())?;
             check("path_samples", row, Some(part.object.0), "objects", self.objects.len())?;
         }
+        for (row, part) in self.slice_uses.iter().enumerate() {
+            check("slice_uses", row, Some(part.slice.0), "slices", self.slices.len())?;
+            check("slice_uses", row, part.object.map(|ix| ix.0), "objects", self.objects.len())?;
+        }
         for (row, mark) in self.marks.iter().enumerate() {
             check("marks", row, mark.thread.map(|ix| ix.0), "threads", self.threads.len())?;
         }
@@ -147,6 +157,7 @@ impl Profile {
         possible("code", self.code.iter().map(|code| code.counts.get()))?;
         possible("cells", self.cells.iter().map(|cell| cell.counts.get()))?;
         possible("path_samples", self.path_cells.iter().map(|cell| cell.counts.get()))?;
+        self.validate_slices()?;
         possible("threads", self.threads.iter().map(|thread| thread.counts))
     }
 
@@ -194,6 +205,26 @@ impl Profile {
 }
 
 impl Profile {
+    /// One slice after the other, and no sum that overflows.
+    fn validate_slices(&self) -> Result<(), Inconsistency> {
+        let mut at = self.slices.first().map_or(0, |first| first.begin);
+        for (row, slice) in self.slices.iter().enumerate() {
+            if slice.begin != at || slice.end < slice.begin {
+                return Err(Inconsistency::BrokenTime { row });
+            }
+            at = slice.end;
+        }
+        let mut sum = 0u64;
+        for (row, part) in self.slice_uses.iter().enumerate() {
+            let most = part.cost.max(part.dram_reads.unwrap_or(0)).max(part.live_bytes.unwrap_or(0));
+            sum = sum.saturating_add(most);
+            if sum > MOST {
+                return Err(Inconsistency::ImpossibleCounts { table: "slice_uses", row });
+            }
+        }
+        Ok(())
+    }
+
     /// Each pair once, and together all that the objects have or nothing. Which samples were found in which way paths do not tell.
     fn validate_path_cells(&self) -> Result<(), Inconsistency> {
         let mut seen = std::collections::HashSet::new();
@@ -240,8 +271,10 @@ fn unique_ids(table: &'static str, ids: impl Iterator<Item = u32>) -> Result<(),
     Ok(())
 }
 
+/// What no sum over a table reaches.
+const MOST: u64 = 1 << 60;
+
 fn possible(table: &'static str, counts: impl Iterator<Item = Counts>) -> Result<(), Inconsistency> {
-    const MOST: u64 = 1 << 60;
     let mut sum = 0u64;
     for (row, counts) in counts.enumerate() {
         let Counts { loads, stores, modifies, sampled, .. } = counts;

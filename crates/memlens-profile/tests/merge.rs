@@ -2,7 +2,8 @@
 
 use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Inconsistency, MergeError, Module, ModuleIx,
-    Object, ObjectBacking, ObjectIx, PathCell, PathIx, Profile, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    Object, ObjectBacking, ObjectIx, PathCell, PathIx, Profile, Slice, SliceIx, SliceUse, SourceLine, Stack,
+    StackIx, Thread, ThreadIx,
 };
 use memlens_types::{Counts, ObjectKind, Sampled};
 
@@ -267,6 +268,28 @@ fn every_broken_invariant_is_named() {
     assert!(matches!(
         broken(|p| p.attribution.unknown_accesses = 3),
         I::UnexplainedUnknown { explained: 2, unknown: 3 }
+    ));
+    let slices = |profile: &mut Profile, ends: &[u64]| {
+        profile.slices = ends.windows(2).map(|it| Slice { begin: it[0], end: it[1] }).collect();
+        profile.slice_uses = vec![SliceUse { slice: SliceIx(1), cost: 9, ..SliceUse::default() }];
+    };
+    let broken = |change: &dyn Fn(&mut Profile)| {
+        let mut profile = good.clone();
+        slices(&mut profile, &[0, 5, 8]);
+        profile.validate().unwrap();
+        change(&mut profile);
+        profile.validate().unwrap_err()
+    };
+    assert!(matches!(broken(&|p| slices(p, &[0, 5, 3])), I::BrokenTime { row: 1 }));
+    assert!(matches!(broken(&|p| p.slices[1].begin = 6), I::BrokenTime { row: 1 }));
+    assert!(matches!(broken(&|p| slices(p, &[0, 5])), I::DanglingIndex { target_table: "slices", .. }));
+    assert!(matches!(
+        broken(&|p| p.slice_uses[0].object = Some(ObjectIx(7))),
+        I::DanglingIndex { table: "slice_uses", .. }
+    ));
+    assert!(matches!(
+        broken(&|p| p.slice_uses[0].live_bytes = Some(1 << 61)),
+        I::ImpossibleCounts { table: "slice_uses", row: 0 }
     ));
     // Write-backs of an object are its own.
     let mut profile = good;

@@ -1,8 +1,8 @@
 //! The tables, and how each comes out of a profile.
 
 use memlens_profile::{
-    AccessPattern, CodeIx, FieldShares, Frame, ModuleIx, Object, ObjectBacking, ObjectIx, PathIx, Profile,
-    StackIx, place,
+    AccessPattern, Clock, CodeIx, FieldShares, Frame, ModuleIx, Object, ObjectBacking, ObjectIx, PathIx,
+    Profile, StackIx, place,
 };
 
 use memlens_report::thread_name;
@@ -28,6 +28,10 @@ pub const TABLES: &[Table] = &[
             int("instructions", "executed by all threads while collection was on"),
             int("threads", "how many ever ran"),
             int("estimated", "1: counts are estimates"),
+            text(
+                "clock",
+                "what `slices` are counted in: `instructions` or `nanoseconds`; NULL: there are none",
+            ),
             text("primary_cost", "what reports rank by, in sample mode the event"),
             int("core_cycles", "what a modelled core takes for the code, its stalls among it"),
             int("measured_cycles", "what the code took by the time that bursts measured"),
@@ -243,6 +247,30 @@ pub const TABLES: &[Table] = &[
         fill: path_cells,
     },
     Table {
+        name: "slices",
+        meaning: "a part of the run's time; each begins where the one before ends",
+        columns: &[
+            key("slice", "its number"),
+            int("begin", "where it begins, in the run's `clock`"),
+            int("end", "where it ends"),
+        ],
+        counts: NoCounts,
+        fill: slices,
+    },
+    Table {
+        name: "slice_uses",
+        meaning: "what an object did in a slice; what has no row is 0",
+        columns: &[
+            int("slice", "the slice"),
+            int("object", "the object; NULL: all together that have less than 1/1000 of the slice"),
+            int("cost", "cycles of wait beyond hits of the first level, in sample mode as `sample_cost`"),
+            int("dram_reads", "lines read from memory"),
+            int("live_bytes", "of its heap blocks, at the slice's end; NULL: none, or not known"),
+        ],
+        counts: NoCounts,
+        fill: slice_uses,
+    },
+    Table {
         name: "levels",
         meaning: "a cache or TLB of the machine that was modelled",
         columns: &[
@@ -323,6 +351,7 @@ fn run(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
         run.instructions,
         run.threads,
         run.estimated,
+        run.clock.map(Clock::as_str),
         run.primary_cost.as_str(),
         run.core_cycles,
         run.measured_cycles,
@@ -536,6 +565,18 @@ fn path_cells(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
         rows.put_counts(row, profile, &cell.counts.get())?;
     }
     Ok(())
+}
+
+fn slices(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
+    let mut slices = profile.slices.iter().enumerate();
+    slices.try_for_each(|(at, slice)| rows.put(row![number(at), slice.begin, slice.end]))
+}
+
+fn slice_uses(profile: &Profile, rows: &mut Rows<'_>) -> Filled {
+    profile.slice_uses.iter().try_for_each(|it| {
+        let object = it.object.and_then(|object| object_id(profile, object));
+        rows.put(row![number(it.slice.index()), object, it.cost, it.dram_reads, it.live_bytes])
+    })
 }
 
 fn levels(profile: &Profile, rows: &mut Rows<'_>) -> Filled {

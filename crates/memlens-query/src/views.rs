@@ -25,6 +25,12 @@ pub const VIEWS: &[View] = &[
                 LEFT JOIN paths p USING (path) JOIN objects o USING (object)",
     },
     View {
+        name: "timeline",
+        meaning: "when an object cost how much, with its name",
+        query: "SELECT u.slice, s.begin, s.end, u.object, o.name, o.kind, o.type, o.place, o.row, u.cost, u.dram_reads, u.live_bytes \
+                FROM slice_uses u JOIN slices s USING (slice) LEFT JOIN objects o USING (object)",
+    },
+    View {
         name: "allocation_stacks",
         meaning: "the calls that led to the allocation of an object, the innermost with depth 0",
         query: "SELECT o.object, o.name, s.depth, f.function, f.file, f.line, f.source, f.module, f.offset FROM objects o \

@@ -138,6 +138,7 @@ impl Process {
                     other.settle(&self.blocks).zero();
                 }
                 self.dram_writes.clear();
+                self.timeline.zero();
             }
             requests::Action::Mark { name, name_bytes } => {
                 let name = requests::text(arguments).or_else(|| self.text(name, name_bytes));

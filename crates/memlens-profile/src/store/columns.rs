@@ -139,6 +139,7 @@ plain_value!(crate::FrameIx, U32, |value: &mut crate::FrameIx| value.0, |value| 
 plain_value!(crate::FieldIx, U32, |value: &mut crate::FieldIx| value.0, |value| Ok(crate::FieldIx(value)));
 plain_value!(crate::PathIx, U32, |value: &mut crate::PathIx| value.0, |value| Ok(crate::PathIx(value)));
 plain_value!(crate::CodeIx, U32, |value: &mut crate::CodeIx| value.0, |value| Ok(crate::CodeIx(value)));
+plain_value!(crate::SliceIx, U32, |value: &mut crate::SliceIx| value.0, |value| Ok(crate::SliceIx(value)));
 plain_value!(crate::ThreadIx, U32, |value: &mut crate::ThreadIx| value.0, |value| Ok(crate::ThreadIx(value)));
 plain_value!(
     Vec<crate::FrameIx>,

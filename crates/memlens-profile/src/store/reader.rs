@@ -105,6 +105,8 @@ fn read_tables(folder: &impl Folder, manifest: &Manifest) -> Result<Profile, Ope
         field_uses: tables.read()?,
         paths: tables.read()?,
         path_cells: tables.read()?,
+        slices: tables.read()?,
+        slice_uses: tables.read()?,
         threads: tables.read()?,
         marks: tables.read()?,
         predictions: manifest.predictions.clone(),

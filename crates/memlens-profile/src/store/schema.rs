@@ -5,11 +5,11 @@ use std::fmt::Write;
 use super::columns::{ColumnSchema, Row, schema_of};
 use crate::{
     AccessPattern, CallPath, Cell, CodeLocation, Field, FieldUse, Frame, Mark, Module, Object, ObjectPattern,
-    PathCell, Stack, Thread,
+    PathCell, Slice, SliceUse, Stack, Thread,
 };
 
 /// Names of all tables, and of those of older versions, whose files are a profile's, too.
-pub(crate) const KNOWN_TABLES: [&str; 15] = [
+pub(crate) const KNOWN_TABLES: [&str; 17] = [
     Module::TABLE,
     Frame::TABLE,
     Stack::TABLE,
@@ -22,6 +22,8 @@ pub(crate) const KNOWN_TABLES: [&str; 15] = [
     FieldUse::TABLE,
     CallPath::TABLE,
     PathCell::TABLE,
+    Slice::TABLE,
+    SliceUse::TABLE,
     Thread::TABLE,
     Mark::TABLE,
     "series",
@@ -43,6 +45,8 @@ pub fn schema_markdown() -> String {
     describe::<FieldUse>(&mut text);
     describe::<CallPath>(&mut text);
     describe::<PathCell>(&mut text);
+    describe::<Slice>(&mut text);
+    describe::<SliceUse>(&mut text);
     describe::<Thread>(&mut text);
     describe::<Mark>(&mut text);
     text

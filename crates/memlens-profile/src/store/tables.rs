@@ -5,7 +5,7 @@ use memlens_types::Counts;
 use super::columns::{Columns, Row};
 use crate::{
     AccessPattern, CallPath, Cell, CodeLocation, Element, Field, FieldUse, Frame, Mark, Module, Object,
-    ObjectBacking, ObjectPattern, PathCell, SourceLine, Stack, Thread,
+    ObjectBacking, ObjectPattern, PathCell, Slice, SliceUse, SourceLine, Stack, Thread,
 };
 
 impl Row for Module {
@@ -289,6 +289,43 @@ impl Row for PathCell {
         c.column("path", "the innermost frame: row of `paths`; null: not known", &mut self.path);
         c.column("object", "row of `objects`", &mut self.object);
         self.counts.change(|all| counts_beside_samples(all, c));
+    }
+}
+
+impl Row for Slice {
+    const TABLE: &'static str = "slices";
+    const DOC: &'static str = "A part of the run's time; slices follow one another.";
+    const IS_OPTIONAL: bool = true;
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("begin", "where it begins, in `run.clock`", &mut self.begin);
+        c.column("end", "where it ends", &mut self.end);
+    }
+}
+
+impl Row for SliceUse {
+    const TABLE: &'static str = "slice_uses";
+    const DOC: &'static str = "What an object did in a slice.";
+    const IS_OPTIONAL: bool = true;
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("slice", "row of `slices`", &mut self.slice);
+        c.column(
+            "object",
+            "row of `objects`; null: all together that have less than 1/1000 of the slice",
+            &mut self.object,
+        );
+        c.column(
+            "cost",
+            "cycles of wait beyond hits of the first level, or of samples what they stand for",
+            &mut self.cost,
+        );
+        c.column("dram_reads", "lines read from memory; null: nobody counts them", &mut self.dram_reads);
+        c.column(
+            "live_bytes",
+            "bytes of its heap blocks live at the slice's end; null: not known, or not of the heap",
+            &mut self.live_bytes,
+        );
     }
 }
 

@@ -13,9 +13,10 @@ use super::folder::Folder;
 use super::writer::{add_prediction, flush};
 use super::{Existing, OpenError, ProfileWriter, WriteError, keep_prediction, reader};
 use crate::{
-    AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Element, Field, FieldIx, FieldUse, Frame, FrameIx,
-    Mark, Module, ModuleIx, Object, ObjectBacking, ObjectIx, ObjectPattern, PathCell, PathIx, PredictedCause,
-    PredictedPlacement, PredictedWalks, Prediction, Profile, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    AccessPattern, CallPath, Cell, Clock, CodeIx, CodeLocation, Element, Field, FieldIx, FieldUse, Frame,
+    FrameIx, Mark, Module, ModuleIx, Object, ObjectBacking, ObjectIx, ObjectPattern, PathCell, PathIx,
+    PredictedCause, PredictedPlacement, PredictedWalks, Prediction, Profile, Slice, SliceIx, SliceUse,
+    SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 
 /// A folder in memory whose operations stop working after a number of them, as if the process died
@@ -222,12 +223,24 @@ fn sample() -> Profile {
             CallPath { parent: Some(PathIx(0)), frame: FrameIx(0) },
         ],
         path_cells: Vec::new(),
+        slices: vec![Slice { begin: 0, end: 7 }, Slice { begin: 7, end: 9 }],
+        slice_uses: vec![
+            SliceUse { slice: SliceIx(0), object: None, cost: 4, dram_reads: Some(0), live_bytes: None },
+            SliceUse {
+                slice: SliceIx(1),
+                object: Some(ObjectIx(0)),
+                cost: 900,
+                dram_reads: None,
+                live_bytes: Some(1 << 40),
+            },
+        ],
         threads: vec![Thread { tid: 4711, name: Some("main".into()), ..Thread::default() }],
         marks: vec![Mark { instructions: 5, thread: Some(ThreadIx(0)), name: "phase 2".into() }],
         ..Profile::default()
     };
     profile.run.command = vec!["./bfs".into(), "graph \"18\"\n".into()];
     profile.run.wall_seconds = Some(0.1 + 0.2);
+    profile.run.clock = Some(Clock::Instructions);
     profile.attribution.unknown_accesses = 3;
     profile.attribution.unknown_reasons.insert("unmapped".into(), 3);
     profile.sum_cells();
@@ -277,7 +290,7 @@ fn an_unfinished_profile_says_so() {
     writer.flush(&sample(), true).unwrap();
     assert!(!Profile::open(&path).unwrap().attribution.truncated);
     // One manifest and fourteen tables: the first generation's files are gone.
-    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 15);
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 17);
 }
 
 /// More rows than a batch has: positions must run on.
@@ -301,8 +314,8 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
     let before = folder.done.get();
     flush(&folder, 2, Cow::Borrowed(&second), true).unwrap();
     let operations = folder.done.get() - before;
-    // 14 tables, manifest, sync, rename, sync, 14 removals.
-    assert_eq!(operations, 32);
+    // 16 tables, manifest, sync, rename, sync, 16 removals.
+    assert_eq!(operations, 36);
 
     let mut seen = [0, 0];
     for survived in 0..=operations {
@@ -321,10 +334,10 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
         // The next flush clears up what was left over.
         flush(&folder, 3, Cow::Borrowed(&first), true).unwrap();
         assert_eq!(reader::open(&folder).unwrap(), first);
-        assert_eq!(folder.list().unwrap().len(), 15, "after {survived} operations");
+        assert_eq!(folder.list().unwrap().len(), 17, "after {survived} operations");
     }
-    // Operations 1 to 16 leave the first state, as does dying in the 17th, the rename.
-    assert_eq!(seen, [18, 15]);
+    // Operations 1 to 18 leave the first state, as does dying in the 19th, the rename.
+    assert_eq!(seen, [20, 17]);
 }
 
 fn prediction(machine: &str, walks: u64) -> Prediction {

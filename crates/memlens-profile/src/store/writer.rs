@@ -262,7 +262,7 @@ impl<F: Folder> Tables<'_, F> {
             }};
             ($profile:expr) => {
                 write_each!($profile; modules frames stacks objects code patterns object_patterns fields field_uses paths
-                    path_cells threads marks cells)
+                    path_cells slices slice_uses threads marks cells)
             };
         }
         match profile {

@@ -1,0 +1,234 @@
+//! When objects cost what: the run's time in slices.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ObjectIx, Profile, SliceIx};
+
+/// What time is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// Instructions that the process has executed, in all threads: the same in each run of a program that is.
+    Instructions,
+    /// Nanoseconds since the recording began.
+    Nanoseconds,
+}
+
+impl Clock {
+    /// The word in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Instructions => "instructions",
+            Self::Nanoseconds => "nanoseconds",
+        }
+    }
+}
+
+/// A part of the run. Slices follow one another without gaps. Unit: that of [`RunInfo::clock`](crate::RunInfo::clock).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// Where it begins.
+    pub begin: u64,
+    /// Where it ends.
+    pub end: u64,
+}
+
+/// What an object did in a slice. At most one row for each pair; what is not there is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SliceUse {
+    /// The slice.
+    pub slice: SliceIx,
+    /// The object; `None`: all those together that have less than [`SliceUse::LEAST`] of the slice.
+    pub object: Option<ObjectIx>,
+    /// What it cost, beyond hits of the first level: [`Profile::cost_beyond_first_level`].
+    pub cost: u64,
+    /// Lines read from memory; `None`: nobody counts them.
+    pub dram_reads: Option<u64>,
+    /// Bytes of its heap blocks that were live when the slice ended; `None`: nobody knows, or it is not of the heap.
+    pub live_bytes: Option<u64>,
+}
+
+impl SliceUse {
+    /// Part of a slice's cost or live bytes from which on an object has a row of its own.
+    pub const LEAST: f64 = 0.001;
+
+    fn is_nothing(&self) -> bool {
+        [self.cost, self.dram_reads.unwrap_or(0), self.live_bytes.unwrap_or(0)] == [0; 3]
+    }
+
+    /// Adds what another object did in the slice, or this one besides.
+    pub fn add(&mut self, other: &Self) {
+        let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.saturating_add(other)),
+            (one, other) => one.or(other),
+        };
+        self.cost = self.cost.saturating_add(other.cost);
+        self.dram_reads = sum(self.dram_reads, other.dram_reads);
+        self.live_bytes = sum(self.live_bytes, other.live_bytes);
+    }
+}
+
+/// Slices of a run at most. More would be finer than a screen.
+pub const MOST_SLICES: usize = 128;
+
+/// Joins the small ones of a slice's uses; one that there is of others stays theirs. `uses`: one for each object.
+pub fn join_small(uses: Vec<SliceUse>) -> Vec<SliceUse> {
+    let sum = |of: fn(&SliceUse) -> u64| uses.iter().map(|it| of(it) as f64).sum::<f64>() * SliceUse::LEAST;
+    let (cost, live) = (sum(|it| it.cost), sum(|it| it.live_bytes.unwrap_or(0)));
+    let is_small = |it: &SliceUse| {
+        it.object.is_none()
+            || (it.cost as f64) < cost.max(1.0) && (it.live_bytes.unwrap_or(0) as f64) < live.max(1.0)
+    };
+    let (small, mut kept): (Vec<_>, Vec<_>) = uses.into_iter().partition(is_small);
+    if let Some((first, more)) = small.split_first() {
+        let mut others = SliceUse { object: None, ..*first };
+        more.iter().for_each(|it| others.add(it));
+        kept.extend((!others.is_nothing()).then_some(others));
+    }
+    kept
+}
+
+/// Uses of slices that are added up.
+#[derive(Debug, Default)]
+pub struct SliceSums(BTreeMap<(SliceIx, Option<ObjectIx>), SliceUse>);
+
+impl SliceSums {
+    /// Adds what an object did in a slice.
+    pub fn add(&mut self, part: SliceUse) {
+        let key = (part.slice, part.object);
+        self.0.entry(key).and_modify(|sum| sum.add(&part)).or_insert(part);
+    }
+
+    /// Slice by slice, small ones joined.
+    pub fn finish(self) -> Vec<SliceUse> {
+        let mut by_slice: BTreeMap<SliceIx, Vec<SliceUse>> = BTreeMap::new();
+        for ((slice, _), sum) in self.0 {
+            by_slice.entry(slice).or_default().push(sum);
+        }
+        let mut uses: Vec<SliceUse> = by_slice.into_values().flat_map(join_small).collect();
+        uses.sort_unstable_by_key(|it| (it.slice, it.object));
+        uses
+    }
+}
+
+/// A profile's slices for who shows them: sums, and each object's own.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    /// The slices, in order.
+    pub slices: Vec<Slice>,
+    /// All objects together, by slice.
+    pub whole: Vec<SliceUse>,
+    of_objects: HashMap<ObjectIx, Vec<SliceUse>>,
+}
+
+impl Timeline {
+    /// Of a profile; `None`: it has no slices. Linear in its uses of slices.
+    pub fn of(profile: &Profile) -> Option<Self> {
+        if profile.slices.is_empty() || profile.run.clock.is_none() {
+            return None;
+        }
+        let mut timeline = Self { slices: profile.slices.clone(), ..Self::default() };
+        timeline.whole = timeline.nothing();
+        for part in &profile.slice_uses {
+            let Some(whole) = timeline.whole.get_mut(part.slice.index()) else { continue };
+            whole.add(part);
+            if let Some(object) = part.object {
+                let nothing = || timeline.slices.iter().map(|_| SliceUse::default()).collect();
+                let own: &mut Vec<SliceUse> = timeline.of_objects.entry(object).or_insert_with(nothing);
+                own[part.slice.index()].add(part);
+            }
+        }
+        Some(timeline)
+    }
+
+    fn nothing(&self) -> Vec<SliceUse> {
+        vec![SliceUse::default(); self.slices.len()]
+    }
+
+    /// What some objects did together, by slice. Of what is too small for a row of its own nothing is known: that is 0 here.
+    pub fn of_objects(&self, objects: &[ObjectIx]) -> Vec<SliceUse> {
+        let mut sum = self.nothing();
+        for own in objects.iter().filter_map(|object| self.of_objects.get(object)) {
+            sum.iter_mut().zip(own).for_each(|(sum, own)| sum.add(own));
+        }
+        sum
+    }
+
+    /// The objects that have rows, in no order.
+    pub fn objects(&self) -> impl Iterator<Item = ObjectIx> {
+        self.of_objects.keys().copied()
+    }
+
+    /// From the first slice's begin to the last one's end, in the clock's unit.
+    pub fn length(&self) -> u64 {
+        let ends = self.slices.first().zip(self.slices.last());
+        ends.map_or(0, |(first, last)| last.end.saturating_sub(first.begin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(slice: u32, object: Option<u32>, cost: u64, live_bytes: Option<u64>) -> SliceUse {
+        let (slice, object) = (SliceIx(slice), object.map(ObjectIx));
+        SliceUse { slice, object, cost, dram_reads: Some(cost / 100), live_bytes }
+    }
+
+    #[test]
+    fn small_objects_are_joined_and_nothing_is_lost() {
+        let mut sums = SliceSums::default();
+        for object in 0..50 {
+            sums.add(part(1, Some(object), if object < 2 { 50_000 } else { 90 }, None));
+            sums.add(part(
+                1,
+                Some(object),
+                if object < 2 { 50_000 } else { 90 },
+                (object == 7).then_some(64),
+            ));
+        }
+        sums.add(part(0, Some(3), 0, None));
+        let uses = sums.finish();
+        // Others: 48 with 180 each, but for the one whose 64 bytes are all that is live.
+        assert_eq!(
+            uses,
+            [
+                part(1, None, 47 * 180, None).with_reads(0),
+                part(1, Some(0), 100_000, None),
+                part(1, Some(1), 100_000, None),
+                part(1, Some(7), 180, Some(64)).with_reads(0),
+            ]
+        );
+    }
+
+    impl SliceUse {
+        fn with_reads(self, reads: u64) -> Self {
+            Self { dram_reads: Some(reads), ..self }
+        }
+    }
+
+    #[test]
+    fn a_timeline_has_what_its_profile_has() {
+        let mut profile = Profile {
+            slices: vec![Slice { begin: 0, end: 10 }, Slice { begin: 10, end: 20 }],
+            slice_uses: vec![
+                part(0, None, 5, None),
+                part(0, Some(2), 100, Some(4)),
+                part(1, Some(3), 70, None),
+            ],
+            ..Profile::default()
+        };
+        assert!(Timeline::of(&profile).is_none());
+        profile.run.clock = Some(Clock::Instructions);
+        let timeline = Timeline::of(&profile).expect("slices");
+        assert_eq!(timeline.whole.iter().map(|it| it.cost).collect::<Vec<_>>(), [105, 70]);
+        let both = timeline.of_objects(&[ObjectIx(2), ObjectIx(3), ObjectIx(9)]);
+        assert_eq!(
+            both.iter().map(|it| (it.cost, it.live_bytes)).collect::<Vec<_>>(),
+            [(100, Some(4)), (70, None)]
+        );
+        assert_eq!(timeline.length(), 20);
+    }
+}
