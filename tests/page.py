@@ -162,6 +162,27 @@ def advice_is_that_of_advise(page):
     expect("allocated at" in opened["text"], "the finding leads nowhere")
 
 
+def charts_show_what_was_when(page):
+    report = json.loads(page.report("--format", "json"))
+    slices = report["over_time"]["slices"]
+    costs, live = page.do()["charts"]
+    expect(costs["title"].startswith("wait") and live["title"] == "live heap", f"{costs['title']} {live['title']}")
+    heights, columns = {}, {}
+    for part in live["parts"]:
+        columns.setdefault(part["x"], []).append(part)
+        heights[part["x"]] = heights.get(part["x"], 0) + float(part["height"])
+    known = [piece["live_bytes"] for piece in slices if piece["live_bytes"]]
+    expect(len(columns) == len(known), f"{len(columns)} columns, {len(known)} slices with live blocks")
+    # The highest column is as high as the chart, the others in proportion; small layers are left out.
+    wanted = [160 * live_bytes / max(known) for live_bytes in known]
+    got = [heights[x] for x in sorted(heights, key=float)]
+    expect(all(abs(one - other) < 1 for one, other in zip(wanted, got)), f"{wanted} {got}")
+    expect(any(part["says"].startswith("records: ") for part in costs["parts"]), f"{costs['parts'][:5]}")
+    # A name below leads to the object.
+    opened = page.do({"click": "records"})
+    expect("allocated at" in opened["text"], "the name leads nowhere")
+
+
 def samples_have_a_page(page):
     seen = page.do()
     expect("records" in names(seen) and "What to do" not in seen["text"], f"{names(seen)}")
@@ -179,6 +200,7 @@ CHECKS = [
     ("exact", keys_lead_from_tab_to_tab),
     ("exact", a_structure_is_drawn_by_cache_lines),
     ("exact", advice_is_that_of_advise),
+    ("exact", charts_show_what_was_when),
     ("sample", samples_have_a_page),
 ]
 

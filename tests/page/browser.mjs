@@ -48,12 +48,15 @@ const [data, code] = [scripts.find(([, kind]) => kind.includes("json")), scripts
 const body = new Node("body");
 const holder = new Node("script");
 holder.textContent = data[2];
+// Browsers give it to what stands in the page as <svg>.
+const PICTURES = html.includes('<svg id="pictures"') ? "of pictures" : undefined;
 const windows = new Node("window");
 const location = { hash: "" };
 const document = {
   body,
   createElement: (tag) => new Node(tag),
-  getElementById: (id) => (id === "profile" ? holder : [...body.all()].find((node) => node.attributes.id === id) ?? null),
+  createElementNS: (space, tag) => (space === PICTURES ? new Node(tag) : new Node("unknown")),
+  getElementById: (id) => (id === "profile" ? holder : id === "pictures" ? { namespaceURI: PICTURES } : [...body.all()].find((node) => node.attributes.id === id) ?? null),
 };
 runInNewContext(code[2], {
   document, location, setTimeout: (then) => then(), addEventListener: (name, then) => windows.addEventListener(name, then), JSON, console,
@@ -73,9 +76,13 @@ function seen() {
       rows: rows.map((row) => row.children.map((cell) => cell.textContent)),
     };
   };
+  const charts = [...body.all()].filter((node) => node.tag === "svg").map((chart) => ({
+    title: chart.attributes["aria-label"],
+    parts: [...chart.all()].filter((node) => node.tag === "rect").map((rect) => ({ says: rect.textContent, ...rect.attributes })),
+  }));
   const boxes = [...body.all()].filter((node) => node.tag === "b").map((node) => node.attributes.title);
   const tab = find((node) => node.attributes["aria-selected"] === "true", "tab that is selected");
-  return { tables: tables.map(of), boxes, text: body.textContent, tab: tab.textContent, focused: focused?.textContent, search: find((node) => node.tag === "input" && node.attributes.type === "search", "search").value };
+  return { tables: tables.map(of), boxes, charts, text: body.textContent, tab: tab.textContent, focused: focused?.textContent, search: find((node) => node.tag === "input" && node.attributes.type === "search", "search").value };
 }
 
 const answers = [];

@@ -156,9 +156,9 @@ impl Timeline {
         sum
     }
 
-    /// The objects that have rows, in no order.
-    pub fn objects(&self) -> impl Iterator<Item = ObjectIx> {
-        self.of_objects.keys().copied()
+    /// Whether an object has rows.
+    pub fn has(&self, object: ObjectIx) -> bool {
+        self.of_objects.contains_key(&object)
     }
 
     /// From the first slice's begin to the last one's end, in the clock's unit.

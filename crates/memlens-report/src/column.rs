@@ -64,6 +64,7 @@ pub enum Column {
     Objects,
     Where,
     HugeShare,
+    When,
 }
 
 /// What a row holds in a column; `None` is unknown.
@@ -83,7 +84,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 54] = [
+    pub const ALL: [Self; 55] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -138,6 +139,7 @@ impl Column {
         Self::StallShare,
         Self::StallLow,
         Self::StallHigh,
+        Self::When,
     ];
 
     /// Whether it is a number by which things are found, and not how much there is of something.
@@ -238,13 +240,17 @@ impl Column {
             Self::HugeShare => {
                 ("huge_share", "part of its memory that lay in huge pages when most of it was there, 0 to 1")
             }
+            Self::When => ("when", "its cost over the run's time, against its own most"),
             Self::Where => ("where", "where it was allocated or declared, or where the code is"),
         }
     }
 
     /// Whether it has words, no figures.
     pub(crate) fn is_text(self) -> bool {
-        matches!(self, Self::Name | Self::Kind | Self::Type | Self::Pattern | Self::Objects | Self::Where)
+        matches!(
+            self,
+            Self::Name | Self::Kind | Self::Type | Self::Pattern | Self::Objects | Self::Where | Self::When
+        )
     }
 
     /// Whether it is a part of something, 0 to 1 (ratios of misses may be more).
@@ -362,6 +368,7 @@ impl Column {
             Self::LlciMisses => Content::Count(known.llci_misses),
             Self::Pattern => Content::Text(row.pattern.as_deref()),
             Self::Objects => Content::Text(row.objects.as_deref()),
+            Self::When => Content::Text(row.when.as_deref()),
             Self::Where => Content::Text(row.place.as_deref()),
             Self::HugeShare => Content::Ratio(row.huge_share),
         }

@@ -14,11 +14,12 @@ use crate::row::rows;
 /// # Errors
 /// Those of `out`.
 pub fn csv(profile: &Profile, view: &View, out: &mut impl Write) -> io::Result<()> {
-    let titles: Vec<&str> = Column::ALL.iter().map(|column| column.as_str()).collect();
+    // A sparkline says nothing to a spreadsheet: that has `over_time_csv`.
+    let columns = || Column::ALL.iter().filter(|column| **column != Column::When);
+    let titles: Vec<&str> = columns().map(|column| column.as_str()).collect();
     write!(out, "{}\r\n", titles.join(","))?;
     for row in rows(profile, view.by, view.sort_of(profile)).iter().take(view.top.unwrap_or(usize::MAX)) {
-        let fields: Vec<String> = Column::ALL
-            .iter()
+        let fields: Vec<String> = columns()
             .map(|column| match column.content(row) {
                 Content::Text(text) => quoted(text.unwrap_or("")),
                 Content::Count(value) | Content::Bytes(value) => {

@@ -12,6 +12,7 @@ use crate::header::{Fact, of_them_prefetched};
 use crate::known::Known;
 use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
+use crate::over_time;
 use crate::pattern::PatternWords;
 use crate::place::{frame_place, module_place, object_place, source_place};
 use crate::row::{By, CodeGroup, Row, Whole, by_code, by_path, leading_share, path_function, sort_rows};
@@ -342,6 +343,7 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) ->
         size_pieces.push("as estimated from the blocks that were watched".to_owned());
     }
     facts.push(("size", size_pieces));
+    facts.push(over_time::facts(profile, Some(objects)));
     let is_memory = objects
         .objects()
         .any(|object| matches!(object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global));

@@ -12,6 +12,7 @@ use crate::grid::{Elide, JOINT, Style, beginning, elide, paragraph, printable, w
 use crate::interval;
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
+use crate::over_time;
 use crate::prediction;
 use crate::styled::Layout;
 use crate::table::modelled_word;
@@ -117,6 +118,7 @@ pub(crate) fn facts(profile: &Profile, width: usize) -> Vec<Fact> {
     facts.push(("measured", measured_pieces(profile)));
     facts.push(("delinquent", delinquent_pieces(profile)));
     facts.push(("attributed", attribution_pieces(profile)));
+    facts.push(over_time::facts(profile, None));
     facts.push(("marks", mark_pieces(profile)));
     facts.extend(profile.predictions.iter().map(|prediction| ("predicted", prediction::pieces(prediction))));
     facts

@@ -16,6 +16,7 @@ use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::field::{FieldCounts, NOT_LOOKED_AT};
 use crate::interval::{self, Certainties, Certainty, MissedLevel};
 use crate::known::{Costs, Known};
+use crate::over_time::Slices;
 use crate::pattern::PatternWords;
 use crate::row::Whole;
 
@@ -53,6 +54,7 @@ impl Serialize for Report<'_> {
         report.serialize_entry("instructions", &Entries(|| instructions(&cost)))?;
         report.serialize_entry("delinquent_loads", &delinquent(profile))?;
         report.serialize_entry("predictions", &profile.predictions)?;
+        report.serialize_entry("over_time", &Slices::of(profile))?;
         report.serialize_entry("call_tree", &call_tree(&cost))?;
         report.end()
     }

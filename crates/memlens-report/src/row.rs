@@ -15,6 +15,7 @@ use crate::field::by_field;
 use crate::interval::Certainties;
 use crate::known::Known;
 use crate::namesakes::Namesakes;
+use crate::over_time::{self, OverTime};
 use crate::pattern::PatternWords;
 use crate::place::{base_name, code_place, function_name, module_place, object_place, source_place};
 use crate::target::Target;
@@ -140,6 +141,8 @@ pub(crate) struct Row {
     pub(crate) huge_share: Option<f64>,
     pub(crate) pattern: Option<String>,
     pub(crate) objects: Option<String>,
+    /// Its cost over time, as a sparkline.
+    pub(crate) when: Option<String>,
     pub(crate) place: Option<String>,
     pub(crate) source_text: Option<String>,
     pub(crate) known: Known,
@@ -190,6 +193,7 @@ impl Row {
             huge_share: None,
             pattern: None,
             objects: None,
+            when: None,
             place: None,
             source_text: None,
             known: Known::new(profile, counts, write_backs),
@@ -300,9 +304,11 @@ fn object_rows(words: &PatternWords<'_>, whole: Whole) -> Vec<Row> {
             }
         }
     }
+    let time = OverTime::of(profile);
     let row = |objects: Namesakes<'_>| {
         let cells = objects.members().iter().filter_map(|index| cells.get(index.index()));
-        Row { pattern: words.word(cells.flatten().copied()), ..objects.row(whole) }
+        let when = time.as_ref().and_then(|time| over_time::spark_of(time, &objects));
+        Row { pattern: words.word(cells.flatten().copied()), when, ..objects.row(whole) }
     };
     Namesakes::of_each_line(profile).into_iter().map(row).collect()
 }

@@ -234,6 +234,9 @@ pub(crate) fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColum
     if matches!(by, By::Object | By::Instruction | By::Line) {
         columns.push(TableColumn::Of(Column::Pattern, ["", "pattern"], 2));
     }
+    if by == By::Object {
+        columns.push(TableColumn::Of(Column::When, ["", "over time"], 4));
+    }
     if !matches!(by, By::Object | By::Thread | By::Process | By::Kind) {
         columns.push(TableColumn::Of(Column::Objects, ["", "objects"], 0));
     }

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use memlens_profile::Profile;
 use memlens_report::{
-    By, Column, Line, Page, Target, View, groupings, header_page, summary_page, table_page, target_page,
+    By, Column, Line, Page, Target, View, groupings, header_page, over_time_page, summary_page, table_page,
+    target_page,
 };
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -43,11 +44,15 @@ pub enum Then {
     Quit,
 }
 
+/// Rows of parts of the run's time.
+const PARTS_OF_TIME: usize = 20;
+
 /// What a page above the table shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     Target(Target),
     Advice(String),
+    OverTime,
     Notes,
     Keys,
 }
@@ -179,6 +184,7 @@ impl App {
         let profile = &self.recorded.profile;
         let is_there = |opened: &Opened| match &opened.shown {
             Shown::Target(target) => target_page(profile, target, &view(80, By::Line, None)).is_some(),
+            Shown::OverTime => over_time_page(profile, &view(80, By::Object, None)).is_some(),
             _ => true,
         };
         let kept = self.opened.iter().take_while(|opened| is_there(opened)).count();
@@ -268,6 +274,10 @@ impl App {
         let lines = match shown {
             Shown::Target(target) => target_page(profile, target, &view(width, self.code_by, None))?.lines,
             Shown::Advice(text) => prose::lines(text, width),
+            Shown::OverTime => {
+                let parts = Some(PARTS_OF_TIME);
+                over_time_page(profile, &View { top: parts, ..view(width, By::Object, None) })?.lines
+            }
             Shown::Notes => {
                 header_page(profile, &View { all_notes: true, ..view(width, By::Object, None) }).lines
             }
@@ -347,6 +357,10 @@ impl App {
             KeyCode::Char('m') => self.hand_over_mouse(),
             KeyCode::Char('r') => return Then::Reload,
             KeyCode::Char('n') => self.open(Shown::Notes),
+            KeyCode::Char('t') => match self.lines(&Shown::OverTime, 80) {
+                Some(_) => self.open(Shown::OverTime),
+                None => self.message = Some("the profile does not tell when anything was done".to_owned()),
+            },
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(Shown::Keys),
             _ if self.opened.is_empty() => self.key_of_table(key),
             code => self.key_of_page(code),

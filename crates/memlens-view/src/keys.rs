@@ -14,6 +14,7 @@ pub(crate) const KEYS: [(&str, &[(&str, &str)]); 5] = [
             ("a", "what to do about the data (memlens advise)"),
             ("m", "the mouse: a click selects, another opens, the wheel goes on; again: it selects text"),
             ("r", "load the profile again, which it is by itself when it has changed"),
+            ("t", "when the program waited for what, and how much memory it had"),
             ("n", "the run, the machine, and all notes"),
             ("? h", "this page"),
             ("Ctrl-C", "quit"),

@@ -159,6 +159,7 @@ fn way(app: &App, frame: &mut Frame<'_>, area: Rect) {
 fn name(shown: &Shown) -> String {
     match shown {
         Shown::Advice(_) => "what to do".to_owned(),
+        Shown::OverTime => "over time".to_owned(),
         Shown::Notes => "the run".to_owned(),
         Shown::Keys => "keys".to_owned(),
         Shown::Target(Target::Objects { ids, name }) => match &ids[..] {
@@ -249,14 +250,14 @@ fn status(app: &mut App, filter: &str, frame: &mut Frame<'_>, area: Rect) {
     }
     let hints: &[&str] = match app.opened.last().map(|opened| &opened.shown) {
         _ if app.is_typing => &[],
-        None => &["? keys", "q quit", "Enter open", "/ filter", "s sort", "a advice", "n notes"],
+        None => &["? keys", "q quit", "Enter open", "/ filter", "s sort", "t time", "a advice", "n notes"],
         Some(Shown::Target(Target::Objects { .. })) => {
             &["? keys", "q back", "Enter open", "l lines", "f functions", "i instructions", "c callers"]
         }
         Some(Shown::Target(Target::Function(_))) => {
             &["? keys", "q back", "Enter open", "l lines", "i instructions"]
         }
-        Some(Shown::Target(_)) => &["? keys", "q back", "Enter open"],
+        Some(Shown::Target(_) | Shown::OverTime) => &["? keys", "q back", "Enter open"],
         Some(_) => &["q back"],
     };
     // The weightiest come first, and stay.

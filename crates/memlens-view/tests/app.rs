@@ -399,6 +399,24 @@ fn advice_notes_and_keys_have_pages() {
 }
 
 #[test]
+fn what_was_when_has_a_page_from_which_objects_are_opened() {
+    let mut seen = Seen::of(bfs::profile_over_time(), &AppOptions::default(), (120, 40));
+    seen.letters("t");
+    assert!(
+        seen.text().contains("over time") && seen.text().contains("column 80 % · visited 20 %"),
+        "{}",
+        seen.text()
+    );
+    seen.press(&[KeyCode::Down, KeyCode::Enter]);
+    assert!(seen.text().contains("touched by"), "{}", seen.text());
+    seen.letters("qq");
+    // Of another profile nothing is known.
+    let mut seen = Seen::new();
+    seen.letters("t");
+    assert!(seen.text().contains("does not tell when anything was done"), "{}", seen.text());
+}
+
+#[test]
 fn another_state_of_the_profile_keeps_what_was_chosen() {
     let mut profile = bfs::profile();
     let mut seen = Seen::of(profile.clone(), &AppOptions::default(), (120, 40));

@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use memlens_analysis::Finding;
 use memlens_profile::{ProcessFolder, Profile};
 use memlens_report::{
-    By, PAGE_ROWS, PageView, UnknownWord, code_detail, csv, html, json_report, object_detail, table,
+    By, PAGE_ROWS, PageView, UnknownWord, View, code_detail, csv, html, json_report, object_detail,
+    over_time, over_time_csv, table,
 };
 
 use crate::advise::Means;
@@ -28,6 +29,7 @@ Examples:
   memlens report ls.memlens --object column         the same by name, whatever it was allocated by
   memlens report ls.memlens --object 12 --by instruction   each with its pattern in that object
   memlens report ls.memlens --object 12 --by caller   the call paths that lead to it
+  memlens report ls.memlens --over-time             when it waited for what, and how much memory was live
   memlens report ls.memlens --format csv --top 100  for a spreadsheet
   memlens report ls.memlens --html ls.html --open   one page with everything, for a browser"
 )]
@@ -51,10 +53,16 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FUNCTION", conflicts_with = "by")]
     pub code: Option<String>,
 
+    /// Show when the program waited for what, and how much of its heap was live, in 20 parts of the run or as many as --top says
+    ///
+    /// With --object when it did so for that object. With --format csv a row for each slice of the time and object
+    #[arg(long, conflicts_with_all = ["code", "by", "sort", "notes"])]
+    pub over_time: bool,
+
     /// Write one page for a browser: tables to sort and filter, what is behind each object, structures by cache line, what to do
     ///
     /// It needs no network and no other file; `-` writes it to stdout. Tables have 200 rows unless --top says otherwise
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["object", "code", "processes", "format", "by", "sort", "notes"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["object", "code", "processes", "format", "by", "sort", "notes", "over_time"])]
     pub html: Option<PathBuf>,
 
     /// Open the page in the desktop's browser
@@ -70,7 +78,7 @@ pub struct ReportArgs {
     pub process: Option<u32>,
 
     /// List the processes of a profile recorded with --follow children or merged
-    #[arg(long, conflicts_with_all = ["process", "object", "code", "by", "format", "sort", "top"])]
+    #[arg(long, conflicts_with_all = ["process", "object", "code", "by", "format", "sort", "top", "over_time"])]
     pub processes: bool,
 
     #[command(flatten)]
@@ -119,6 +127,9 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
         return write_page(args, &profile, page);
     }
     let mut view = args.view.view(Stream::Stdout);
+    if args.over_time {
+        return show_over_time(args, &profile, &view);
+    }
     if let Some(why) = view.by.missing_in(&profile) {
         return Err(Failure::new(FailureKind::Usage, format!("--by {}: {why}", view.by.as_str())));
     }
@@ -140,6 +151,17 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
             }
             streams::write_result(|mut out| csv(&profile, &view, &mut out))?;
         }
+    }
+    Ok(0)
+}
+
+/// When what was done.
+fn show_over_time(args: &ReportArgs, profile: &Profile, view: &View) -> Result<u8, Failure> {
+    let text = over_time(profile, args.object.as_deref(), view)
+        .map_err(|why| Failure::new(FailureKind::Usage, why))?;
+    match args.format {
+        Format::Csv => streams::write_result(|mut out| over_time_csv(profile, &mut out))?,
+        _ => streams::write_result(|out| out.write_all(text.as_bytes()))?,
     }
     Ok(0)
 }
@@ -278,6 +300,14 @@ fn refuse_options_without_effect(args: &ReportArgs) -> Result<(), Failure> {
         ));
     }
     let detail = args.object.as_ref().map(|_| "--object").or(args.code.as_ref().map(|_| "--code"));
+    if args.over_time && args.format == Format::Json {
+        let message = "--over-time does not go with --format json, which has everything";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
+    if args.over_time && args.format == Format::Csv && args.view.top.is_some() {
+        let message = "--top does not go with --over-time --format csv, which has all slices";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     let (option, format) = match (args.format, detail, args.view.first_given()) {
         (Format::Json, _, Some(option)) => (option, "json, which has everything"),
         (Format::Json, Some(option), None) => (option, "json, which has everything"),

@@ -12,6 +12,7 @@ use crate::detail::{About, Structure, about, allocated_at, code_of, each_of, str
 use crate::field::FieldIndex;
 use crate::header::{Fact, command, facts, notes};
 use crate::namesakes::Namesakes;
+use crate::over_time::{Charts, OVER_TIME};
 use crate::pattern::PatternWords;
 use crate::row::{By, CodeGroup, Whole, leading_share, rows};
 use crate::table::{columns, leading_word, nothing, untouched};
@@ -46,6 +47,8 @@ pub(super) struct Page {
     /// Figures and what they are about.
     facts: Vec<Fact>,
     notes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    over_time: Option<Charts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Told>,
     /// What rows are ranked by: `stalls`.
@@ -116,8 +119,12 @@ impl Page {
             process: profile.run.pid,
             nothing: nothing(profile),
             version: env!("CARGO_PKG_VERSION"),
-            facts: facts(profile, ROOM).into_iter().filter(|(_, pieces)| !pieces.is_empty()).collect(),
+            // Charts say what sparklines say.
+            facts: (facts(profile, ROOM).into_iter())
+                .filter(|(label, pieces)| !pieces.is_empty() && *label != OVER_TIME)
+                .collect(),
             notes: notes(profile),
+            over_time: Charts::of(profile),
             advice,
             ranked_by: leading_word(profile),
             line_bytes: profile.machine.line_bytes,

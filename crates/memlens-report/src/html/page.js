@@ -354,6 +354,86 @@ function advice({ before, findings, after, caveat }) {
   return make("section", { class: "notes" }, make("h2", {}, "What to do"), ...paragraphs(before), ...cards.slice(0, FIRST), rest, ...paragraphs(after), read);
 }
 
+/** As reports have it. */
+function size(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  for (; bytes >= 1023.5 && at + 1 < units.length; at += 1) bytes /= 1024;
+  return `${at === 0 ? bytes : bytes.toPrecision(3)} ${units[at]}`;
+}
+
+/** A part of a picture. */
+function svg(tag, properties, ...children) {
+  const element = document.createElementNS(document.getElementById("pictures").namespaceURI, tag);
+  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** A colour for each object, the same in all charts that have it. */
+function colours(charts) {
+  const MOST = 8;
+  const of = new Map();
+  for (const { series } of charts) {
+    const objects = series.map(({ object }) => object).filter((object) => object !== undefined).reverse();
+    const taken = new Set(objects.map((object) => of.get(object)));
+    const free = [...Array(MOST).keys()].filter((colour) => !taken.has(colour));
+    for (const object of objects) if (!of.has(object)) of.set(object, free.shift() ?? 0);
+  }
+  return of;
+}
+
+/** What was done when: a column a slice, in which objects lie above each other, those that have most at the bottom. */
+function chart({ title, is_bytes, series }, { edges, moments, marks }, colourOf) {
+  const [width, height] = [1000, 160];
+  const slices = edges.slice(1).map((edge, at) => ({ at, x: edges[at] * width, wide: Math.max((edge - edges[at]) * width, 0.01) }));
+  const sums = slices.map(({ at }) => series.reduce((sum, { values }) => sum + values[at], 0));
+  // Of costs the height is what there is in a unit of time, as slices are not all of one length.
+  const heightOf = (value, { wide }) => (is_bytes ? value : value / wide);
+  const most = Math.max(...slices.map((slice) => heightOf(sums[slice.at], slice)), Number.MIN_VALUE);
+  const whole = Math.max(sums.reduce((sum, value) => sum + value, 0), 1);
+  const level = slices.map(() => height);
+  const colour = (at) => (series[at].object === undefined ? "var(--rest)" : `var(--series-${colourOf.get(series[at].object)})`);
+  const layers = series.map((_, at) => series.length - 1 - at);
+  const rects = layers.flatMap((layer) =>
+    slices.flatMap((slice) => {
+      const { name, values } = series[layer];
+      const value = values[slice.at];
+      const high = (heightOf(value, slice) / most) * height;
+      if (high < 0.05) return [];
+      level[slice.at] -= high;
+      const amount = is_bytes ? size(value) : `${((100 * value) / sums[slice.at]).toFixed(0)} % of ${((100 * sums[slice.at]) / whole).toFixed(1)} %`;
+      const says = svg("title", {}, `${name}: ${amount}, ${moments[slice.at]} to ${moments[slice.at + 1]}`);
+      return [svg("rect", { x: slice.x, y: level[slice.at], width: slice.wide, height: high, fill: colour(layer) }, says)];
+    }),
+  );
+  const lines = marks.map(([at, name]) =>
+    svg("line", { x1: at * width, x2: at * width, y1: 0, y2: height, class: "mark" }, svg("title", {}, name)),
+  );
+  const named = layers.map((layer) => {
+    const { object, name } = series[layer];
+    const swatch = make("i", {});
+    swatch.style.background = colour(layer);
+    const text = object in page.objects ? make("a", { href: `#object-${object}`, onclick: () => setTimeout(follow) }, shortened(name)) : shortened(name);
+    return make("span", {}, swatch, text);
+  });
+  const peak = is_bytes ? `, ${size(Math.max(...sums))} at most` : "";
+  return make(
+    "figure",
+    {},
+    make("figcaption", {}, title + peak),
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": title }, ...rects, ...lines),
+    make("div", { class: "edges" }, make("span", {}, moments[0]), make("span", {}, moments.at(-1))),
+    make("div", { class: "legend" }, ...named),
+  );
+}
+
+function overTime(time) {
+  const colourOf = colours(time.charts);
+  const names = time.marks.length ? make("p", { class: "dim" }, `marks: ${time.marks.map(([, name]) => name).join(", ")}`) : null;
+  return make("section", { class: "notes" }, make("h2", {}, "Over time"), make("div", { class: "charts" }, ...time.charts.map((it) => chart(it, time, colourOf))), names);
+}
+
 function meanings() {
   const all = new Map();
   const columns = tables.flatMap(({ data }) => data.columns);
@@ -391,6 +471,7 @@ document.body.append(
     make("h1", {}, make("span", {}, "memlens "), page.command),
     factList(run.length ? [["recorded", run], ...page.facts] : page.facts),
     notes(page.notes),
+    page.over_time ? overTime(page.over_time) : null,
     page.advice ? advice(page.advice) : page.nothing ? null : make("section", { class: "notes" }, make("p", { class: "dim" }, elsewhere)),
     make("div", { class: "bar-of-tools" }, tabs, search),
     page.nothing ? make("p", {}, page.nothing) : place,

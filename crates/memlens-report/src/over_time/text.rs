@@ -1,0 +1,306 @@
+//! For people.
+
+use memlens_profile::{Clock, Profile, SliceUse};
+
+use super::{OverTime, SPARK, cost_of};
+use crate::View;
+use crate::grid::{Elide, Grid, GridCell, GridColumn, Style, heading, wrapped};
+use crate::header::Fact;
+use crate::namesakes::Namesakes;
+use crate::number::{bytes, count, percent_of_share, seconds, size};
+use crate::page::Page;
+use crate::row::row_number;
+use crate::styled::Layout;
+
+/// Objects that it has.
+const OBJECTS: usize = 12;
+/// Objects named beside a part of time, from which part of its cost on.
+const NAMED: usize = 3;
+const WORTH_NAMING: f64 = 0.05;
+/// Parts of a sparkline: on a narrow and on a wide page.
+const SPARKS: [usize; 2] = [24, 48];
+/// From this width on it is wide.
+const WIDE: usize = 110;
+
+/// The label of [`facts`].
+pub(crate) const OVER_TIME: &str = "over time";
+
+/// Eighths of a height; nothing is a dot at the bottom.
+pub(crate) fn sparkline(values: &[f64]) -> String {
+    const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let eighth = |value: f64| match (value / most * 8.0).ceil() {
+        height if height >= 1.0 => EIGHTHS[(height as usize).min(8) - 1],
+        _ => '·',
+    };
+    values.iter().map(|&value| eighth(value)).collect()
+}
+
+/// What some objects cost over time, for a table; empty: nothing is known.
+pub(crate) fn spark_of(time: &OverTime<'_>, objects: &Namesakes<'_>) -> Option<String> {
+    let uses = time.of_objects(objects);
+    (cost_of(&uses) > 0).then(|| sparkline(&time.costs(&uses, SPARK)))
+}
+
+/// What is said of some objects, or of the whole program, among other facts; nothing if nothing is known.
+pub(crate) fn facts(profile: &Profile, objects: Option<&Namesakes<'_>>) -> Fact {
+    let Some(time) = OverTime::of(profile) else { return (OVER_TIME, Vec::new()) };
+    let uses = objects.map_or_else(|| time.timeline.whole.clone(), |objects| time.of_objects(objects));
+    let mut pieces = Vec::new();
+    if cost_of(&uses) > 0 {
+        pieces.push(format!("{} {}", sparkline(&time.costs(&uses, SPARKS[0])), time.cost_word()));
+    }
+    if let Some((at, most)) = time.peak(&uses) {
+        let line =
+            sparkline(&time.live(&uses, SPARKS[0]).iter().map(|&live| live as f64).collect::<Vec<_>>());
+        let what = if objects.is_some() { "live" } else { "heap" };
+        pieces.push(format!("{line} {what}, {} at {}", size(most), time.moment(at)));
+    }
+    (OVER_TIME, pieces)
+}
+
+/// When the program waited for what, and how much of its heap was live: parts of the run's time, and the course of what costs most. With
+/// `wanted`, one object by its number or all that have a name, when they did that. [`View::top`] says how many parts there are.
+///
+/// # Errors
+/// Why there is nothing to show, or no object of that name, in a sentence.
+pub fn over_time(profile: &Profile, wanted: Option<&str>, view: &View) -> Result<String, String> {
+    let objects = wanted.map(|wanted| Namesakes::wanted(profile, wanted)).transpose();
+    let objects = objects.map_err(|unknown| unknown.to_string())?;
+    let time = OverTime::of(profile).ok_or_else(|| format!("nothing over time: {}", why_not(profile)))?;
+    Ok(layout(&time, objects.as_ref(), view).paint(view.colour))
+}
+
+/// The same of the whole program as lines; None: there is nothing to show.
+pub fn over_time_page(profile: &Profile, view: &View) -> Option<Page> {
+    Some(layout(&OverTime::of(profile)?, None, view).into())
+}
+
+fn layout(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, view: &View) -> Layout {
+    let uses = objects.map_or_else(|| time.timeline.whole.clone(), |objects| time.of_objects(objects));
+    let mut out = head(time, objects, &uses, view);
+    out.push(Style::Plain, "\n");
+    out.append(parts(time, objects, &uses, view).layout(view.width));
+    if objects.is_none() {
+        let rows = time.rows();
+        out.push(Style::Plain, "\n");
+        out.append(costs(time, &rows, view).layout(view.width));
+        if time.knows_live() {
+            out.push(Style::Plain, "\n");
+            out.append(memory(time, &rows, view).layout(view.width));
+        }
+    }
+    out
+}
+
+/// Why there is nothing to show.
+fn why_not(profile: &Profile) -> &'static str {
+    let is_merged = profile.run.notes.iter().any(|note| note.starts_with(memlens_profile::MERGED_FROM));
+    if is_merged {
+        "its processes began at different times, and each counts its own instructions; --process N shows one"
+    } else if profile.is_of_bus() {
+        "memlens bus analyze --format bandwidth has what a bus saw over time"
+    } else {
+        "the profile does not tell when anything was done: it is of an older memlens, or imported"
+    }
+}
+
+fn head(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, uses: &[SliceUse], view: &View) -> Layout {
+    let (profile, slices) = (time.profile, time.timeline.slices.len() as u64);
+    let length = time.timeline.length();
+    let title = match objects.and_then(|objects| objects.objects().next()) {
+        Some(first) => format!("{} over time", first.name),
+        None => "over time".to_owned(),
+    };
+    let each = match profile.run.clock {
+        Some(Clock::Nanoseconds) => seconds(length as f64 / 1e9 / slices.max(1) as f64),
+        _ => format!("{} instructions", count(length / slices.max(1))),
+    };
+    let mut out = heading(&title, &format!(" · {} slices of {each}", count(slices)), view.width);
+    let mut pieces = Vec::new();
+    if profile.run.sampling.is_none() {
+        pieces.push(format!("{} is without hits of the first level", time.cost_word()));
+    }
+    if let Some((at, most)) = time.peak(uses) {
+        pieces.push(format!("at most {} of the heap live, at {}", size(most), time.moment(at)));
+    }
+    out.append(wrapped("", 0, &pieces, view.width));
+    out
+}
+
+/// A row a part of the time.
+fn parts(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, uses: &[SliceUse], view: &View) -> Grid {
+    let profile = time.profile;
+    let parts = view.top.unwrap_or(usize::MAX).min(time.timeline.slices.len()).max(1);
+    let costs = time.costs(uses, parts);
+    let live = time.live(uses, parts);
+    let whole: f64 = cost_of(uses).max(1) as f64;
+    let most = costs.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let named = match objects {
+        Some(_) => vec![String::new(); parts],
+        None => named(time, &costs),
+    };
+    let length = time.timeline.length();
+    let at = |part: usize| time.begin() + (length as f64 * part as f64 / parts as f64) as u64;
+    let marks = |part: usize| {
+        let is_last = part + 1 == parts;
+        let here = |it: u64| it >= at(part) && (it < at(part + 1) || is_last);
+        let names =
+            profile.marks.iter().filter(|mark| here(mark.instructions)).map(|mark| mark.name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let has_marks = profile.run.clock == Some(Clock::Instructions) && !profile.marks.is_empty();
+    let heat = |cost: f64| match cost / most {
+        part if part >= 0.75 => Style::Hot,
+        part if part >= 0.35 => Style::Warm,
+        _ => Style::Plain,
+    };
+    let plain = |text: String| GridCell::new(text, Style::Plain);
+    let rows = (0..parts).map(|part| {
+        let mut row = vec![
+            plain(time.moment(at(part))),
+            GridCell::new(percent_of_share(costs[part] / whole), heat(costs[part])),
+            GridCell::new(bar(costs[part] / most), heat(costs[part])),
+        ];
+        if time.knows_live() {
+            row.push(plain(bytes(live[part])));
+        }
+        if has_marks {
+            row.push(GridCell::new(marks(part), Style::Bold));
+        }
+        if objects.is_none() {
+            row.push(plain(named[part].clone()));
+        }
+        row
+    });
+    let mut columns = vec![
+        GridColumn::number(["", "from"], 0),
+        GridColumn::number([time.cost_word(), "%"], 0),
+        GridColumn::text(["", ""], 3, (20, 20), Elide::End),
+    ];
+    if time.knows_live() {
+        columns.push(GridColumn::number(["heap", "live"], 0));
+    }
+    if has_marks {
+        columns.push(GridColumn::text(["", "marks"], 0, (8, 30), Elide::End));
+    }
+    if objects.is_none() {
+        columns.push(GridColumn::text(["", "most of it for"], 0, (16, 100), Elide::End));
+    }
+    Grid { rows: rows.collect(), columns, ..Grid::default() }
+}
+
+/// A bar of twenty columns.
+fn bar(part: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (part.clamp(0.0, 1.0) * 160.0).round() as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+/// Of each part of the time what costs most in it.
+fn named(time: &OverTime<'_>, whole: &[f64]) -> Vec<String> {
+    let of_rows: Vec<(String, Vec<f64>)> = (time.rows().iter())
+        .filter_map(|(objects, uses)| {
+            let first = objects.objects().next()?;
+            Some((first.name.clone(), time.costs(uses, whole.len())))
+        })
+        .collect();
+    let of_part = |(part, &whole): (usize, &f64)| {
+        let shares = of_rows.iter().map(|(name, costs)| (costs[part] / whole.max(f64::MIN_POSITIVE), name));
+        let mut shares: Vec<_> = shares.filter(|&(share, _)| share >= WORTH_NAMING).collect();
+        shares.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let words = shares.iter().take(NAMED).map(|(share, name)| format!("{name} {:.0} %", 100.0 * share));
+        words.collect::<Vec<_>>().join(" · ")
+    };
+    whole.iter().enumerate().map(of_part).collect()
+}
+
+type Rows<'a> = Vec<(Namesakes<'a>, Vec<SliceUse>)>;
+
+/// What costs most, over time.
+fn costs(time: &OverTime<'_>, rows: &Rows<'_>, view: &View) -> Grid {
+    let whole = cost_of(&time.timeline.whole).max(1) as f64;
+    let costly = rows.iter().filter(|(_, uses)| cost_of(uses) > 0);
+    of_objects(
+        time,
+        costly.take(OBJECTS),
+        view,
+        [time.cost_word(), "%"],
+        ["over time, each", "against its own most"],
+        |uses| {
+            let values = time.costs(uses, sparks(view));
+            (percent_of_share(cost_of(uses) as f64 / whole), values)
+        },
+    )
+}
+
+/// What has most memory, over time.
+fn memory(time: &OverTime<'_>, rows: &Rows<'_>, view: &View) -> Grid {
+    let most = |uses: &[SliceUse]| time.peak(uses).map_or(0, |(_, most)| most);
+    let mut large: Vec<_> = rows.iter().filter(|(_, uses)| most(uses) > 0).collect();
+    large.sort_by_key(|(_, uses)| std::cmp::Reverse(most(uses)));
+    let large = large.into_iter().take(OBJECTS);
+    of_objects(
+        time,
+        large,
+        view,
+        ["most", "live"],
+        ["heap over time, each", "against its own most"],
+        |uses| {
+            let values = time.live(uses, sparks(view)).iter().map(|&live| live as f64).collect();
+            (bytes(most(uses)), values)
+        },
+    )
+}
+
+fn sparks(view: &View) -> usize {
+    SPARKS[usize::from(view.width >= WIDE)]
+}
+
+/// A row each of some objects: how much, and its course.
+fn of_objects<'r>(
+    time: &OverTime<'_>,
+    rows: impl Iterator<Item = &'r (Namesakes<'r>, Vec<SliceUse>)>,
+    view: &View,
+    much: [&'static str; 2],
+    course: [&'static str; 2],
+    of: impl Fn(&[SliceUse]) -> (String, Vec<f64>),
+) -> Grid {
+    let (mut cells, mut targets) = (Vec::new(), Vec::new());
+    for (objects, uses) in rows {
+        let Some(first) = objects.objects().next() else { continue };
+        let (amount, values) = of(uses);
+        let peak = (0..values.len()).rev().max_by(|&one, &other| values[one].total_cmp(&values[other]));
+        let at = peak.map_or(0, |part| time.timeline.length() * part as u64 / values.len().max(1) as u64);
+        cells.push(vec![
+            GridCell::new(amount, Style::Plain),
+            GridCell::new(row_number(first.id, objects.members().len() - 1), Style::Plain),
+            GridCell::new(&first.name, Style::Bold),
+            GridCell::new(first.kind.as_str(), Style::Dim),
+            GridCell::new(sparkline(&values), Style::Plain),
+            GridCell::new(time.moment(time.begin() + at), Style::Dim),
+        ]);
+        targets.push(objects.target());
+    }
+    let wide = sparks(view);
+    let columns = vec![
+        GridColumn::number(much, 0),
+        GridColumn::number(["", "#"], 1),
+        GridColumn::text(["", "object"], 0, (12, 36), Elide::BeforeLastComponent),
+        GridColumn::text(["", "kind"], 3, (4, 8), Elide::End),
+        GridColumn::text(course, 0, (wide, wide), Elide::End),
+        GridColumn::number(["most", "at"], 2),
+    ];
+    Grid { rows: cells, columns, footer: None, targets }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sparklines_show_what_little_there_is() {
+        assert_eq!(sparkline(&[0.0, 1.0, 4.0, 8.0, 0.001]), "·▁▄█▁");
+        assert_eq!(sparkline(&[0.0, 0.0]), "··");
+    }
+}
