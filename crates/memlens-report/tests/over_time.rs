@@ -1,6 +1,7 @@
 //! When objects cost what, as it is shown.
 
 mod bfs;
+mod slices;
 
 use memlens_profile::Mark;
 use memlens_report::{LineKind, View, json, object_detail, over_time, over_time_csv, over_time_page, table};
@@ -17,7 +18,7 @@ fn lines_with(text: &str, word: &str) -> Vec<String> {
 
 #[test]
 fn parts_of_the_run_say_what_they_waited_for() {
-    let mut profile = bfs::profile_over_time();
+    let mut profile = slices::with_slices(bfs::profile());
     profile.marks = vec![Mark { instructions: 2_000_000_000, thread: None, name: "search".into() }];
     let text = over_time(&profile, None, &wide()).expect("slices");
     assert!(text.starts_with("over time · 4 slices of 578M instructions\n"), "{text}");
@@ -35,7 +36,7 @@ fn parts_of_the_run_say_what_they_waited_for() {
 
 #[test]
 fn objects_have_a_course_of_costs_and_one_of_bytes() {
-    let profile = bfs::profile_over_time();
+    let profile = slices::with_slices(bfs::profile());
     let text = over_time(&profile, None, &wide()).expect("slices");
     let column = lines_with(&text, "column");
     let of_bytes = column.last().expect("a row");
@@ -58,7 +59,7 @@ fn objects_have_a_course_of_costs_and_one_of_bytes() {
 
 #[test]
 fn one_object_has_its_own_time() {
-    let profile = bfs::profile_over_time();
+    let profile = slices::with_slices(bfs::profile());
     let text = over_time(&profile, Some("visited"), &wide()).expect("slices");
     assert!(text.starts_with("visited over time"), "{text}");
     assert_eq!(
@@ -71,7 +72,7 @@ fn one_object_has_its_own_time() {
 
 #[test]
 fn headers_tables_and_details_have_sparklines() {
-    let profile = bfs::profile_over_time();
+    let profile = slices::with_slices(bfs::profile());
     let text = table(&profile, &View { width: 200, ..View::default() });
     assert!(lines_with(&text, "over time")[0].contains("wait · "), "{text}");
     assert!(lines_with(&text, "visited")[0].contains("······▃▃▃███"), "{text}");
@@ -87,7 +88,7 @@ fn headers_tables_and_details_have_sparklines() {
 
 #[test]
 fn programs_get_slices_as_they_are() {
-    let profile = bfs::profile_over_time();
+    let profile = slices::with_slices(bfs::profile());
     let report = json(&profile);
     let slices = report["over_time"]["slices"].as_array().expect("slices");
     assert_eq!((slices.len(), &report["over_time"]["clock"]), (4, &"instructions".into()));

@@ -2,6 +2,8 @@
 
 #[path = "../../memlens-report/tests/bfs/mod.rs"]
 mod bfs;
+#[path = "../../memlens-report/tests/slices/mod.rs"]
+mod slices;
 
 use memlens_profile::{
     CallPath, Element, Field, FieldIx, FieldUse, FrameIx, ObjectIx, PathCell, PathIx, Profile, SamplingInfo,
@@ -400,7 +402,7 @@ fn advice_notes_and_keys_have_pages() {
 
 #[test]
 fn what_was_when_has_a_page_from_which_objects_are_opened() {
-    let mut seen = Seen::of(bfs::profile_over_time(), &AppOptions::default(), (120, 40));
+    let mut seen = Seen::of(slices::with_slices(bfs::profile()), &AppOptions::default(), (120, 40));
     seen.letters("t");
     assert!(
         seen.text().contains("over time") && seen.text().contains("column 80 % · visited 20 %"),

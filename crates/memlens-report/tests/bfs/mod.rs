@@ -1,9 +1,8 @@
 //! A profile as a breadth-first search would leave it: numbers by hand, sums by `sum_cells`.
 
 use memlens_profile::{
-    CacheInfo, Cell, Clock, CodeIx, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Module, ModuleIx,
-    Object, ObjectIx, Profile, RunInfo, Slice, SliceIx, SliceUse, SourceLine, Stack, StackIx, Thread,
-    ThreadIx, TlbInfo,
+    CacheInfo, Cell, CodeIx, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Module, ModuleIx, Object,
+    ObjectIx, Profile, RunInfo, SourceLine, Stack, StackIx, Thread, ThreadIx, TlbInfo,
 };
 use memlens_types::{AccessKind, Counts, ObjectKind};
 
@@ -258,32 +257,5 @@ pub fn profile() -> Profile {
     profile.attribution.attributed_accesses = totals.accesses() - 40_211;
     profile.attribution.unknown_reasons.insert("memory of the loader".into(), 40_211);
     profile.validate().expect("the example is consistent");
-    profile
-}
-
-/// The same with slices of its time: four, in the second of which the graph is read, and in the others searched.
-pub fn profile_over_time() -> Profile {
-    let mut profile = profile();
-    let instructions = profile.run.instructions.unwrap_or(0);
-    profile.run.clock = Some(Clock::Instructions);
-    profile.slices =
-        (0..4).map(|at| Slice { begin: instructions * at / 4, end: instructions * (at + 1) / 4 }).collect();
-    // Object, and of each slice what it cost and had live.
-    let uses: [(Option<u32>, [u64; 4], Option<[u64; 4]>); 4] = [
-        (Some(0), [0, 100, 4000, 2000], Some([0, 512 << 20, 512 << 20, 512 << 20])),
-        (Some(2), [0, 0, 1000, 3000], Some([0, 0, 4 << 20, 4 << 20])),
-        (Some(4), [0, 0, 10, 20], Some([0, 0, 32 << 20, 0])),
-        (None, [5, 0, 0, 7], None),
-    ];
-    for (object, costs, live) in uses {
-        for (slice, cost) in (0..).zip(costs) {
-            let live_bytes = live.map(|live| live[slice as usize]).filter(|&live| live > 0);
-            if cost > 0 || live_bytes.is_some() {
-                let (slice, object) = (SliceIx(slice), object.map(ObjectIx));
-                let dram_reads = Some(cost / 200);
-                profile.slice_uses.push(SliceUse { slice, object, cost, dram_reads, live_bytes });
-            }
-        }
-    }
     profile
 }
