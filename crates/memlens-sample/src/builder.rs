@@ -25,9 +25,11 @@ use crate::naming::{HeldType, NamedObject, Namer, access_of, offset_in};
 use crate::part_places::PartPlaces;
 use crate::recording::{Recording, Tally};
 use crate::site_naming::code_of;
+use crate::slices::add_slices;
 use crate::spot::Spot;
 use crate::static_attribution::CodeSamples;
 use crate::unseen::{Missing, Unseen, pieces};
+use crate::when::When;
 
 /// Rows that grow as tallies come; a profile can be taken at any time.
 #[derive(Debug, Default)]
@@ -36,6 +38,8 @@ pub struct ProfileBuilder {
     rows: Rows,
     /// Samples of which only the instruction is to be used.
     code_samples: CodeSamples,
+    /// When these were.
+    code_samples_when: When,
     /// Structures of the files, as far as earlier profiles looked at them.
     layouts: Layouts,
 }
@@ -53,6 +57,8 @@ struct Rows {
     /// Through which calls bursts' accesses came: by row of code, object, what is not known of them, and path.
     path_uses: FxHashMap<(u32, u32, Missing, Option<PathId>), PathAmount>,
     unseen: Unseen,
+    /// When the cost was: by row of code, object, and what is not known of it.
+    when: FxHashMap<(u32, u32, Missing), When>,
     /// By object: which bursts saw it.
     seen: FxHashMap<u32, Seen>,
     /// What objects wait in bursts at each row of code, and what is not known of them: row of code, object.
@@ -85,6 +91,7 @@ impl ProfileBuilder {
             key.spot = recording.heap().resolved(key.spot);
             if let (Spot::CodeOnly, Some(file)) = (&key.spot, key.code.0) {
                 self.code_samples.add(file, key.code.1, key.thread, tally.sampled);
+                self.code_samples_when.add_all(&tally.when, 1.0);
                 continue;
             }
             let (object, sampled) = self.namer.object(&key, tally.sampled, files, recording.heap());
@@ -114,6 +121,7 @@ impl ProfileBuilder {
             };
             let counts = Counts { sampled, ..Counts::default() };
             self.rows.add(object, code, key.thread, missing, &counts);
+            self.rows.when.entry((code, object, missing)).or_default().add_all(&tally.when, 1.0);
             if let Some(within) = key.operand.and_then(|_| offset_in(&key, files)) {
                 (0..sampled.samples).for_each(|_| self.rows.offsets.saw(code, object, within));
             }
@@ -164,6 +172,10 @@ impl ProfileBuilder {
             }
             *rows.spreads.entry((code, object, missing)).or_default() += spread;
             rows.add(object, code, key.thread, missing, &counts);
+            let cost = bursts.machine().wait_beyond_first_level(&counts) as f64;
+            if let Some(when) = bursts.when(number).filter(|_| cost > 0.0) {
+                rows.when.entry((code, object, missing)).or_default().add_all(when, cost / when.sum());
+            }
             match offsets.get(&number) {
                 Some(seen) => {
                     let rows_of = seen.iter().map(|&of_cell| Offset { operand: code, object, ..of_cell });
@@ -402,6 +414,12 @@ impl ProfileBuilder {
                 profile.run.sampling = Some(sampling);
             }
         }
+        let when = rows.divided_when(&sites);
+        let of_sites = |object: u32| {
+            let site = rows.objects[object as usize].site;
+            site.map(|site| self.namer.site_stack(site.site).1.to_vec()).unwrap_or_default()
+        };
+        add_slices(&mut profile, recording, (&when, &self.code_samples_when), &places, of_sites);
         self.layouts = layouts;
         profile.note_generated_code();
         profile.note_huge_pages();
@@ -679,6 +697,19 @@ impl Rows {
         }
         uses.values_mut().for_each(|uses| *uses = PathUse::heaviest(std::mem::take(uses), MOST_PATHS));
         uses
+    }
+
+    /// When objects' cost was, divided in the same way.
+    fn divided_when(&self, sites: &Sites) -> BTreeMap<u32, When> {
+        let mut divided: BTreeMap<u32, When> = BTreeMap::new();
+        let ordered: BTreeMap<_, _> = self.when.iter().collect();
+        for (&(code, object, missing), when) in ordered {
+            let whole = [(object, 1.0)];
+            for &(site, part) in sites.of(code, object, missing).unwrap_or(&whole[..]) {
+                divided.entry(site).or_default().add_all(when, part);
+            }
+        }
+        divided
     }
 
     /// The samples by call path, divided in the same way.

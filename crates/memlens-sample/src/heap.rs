@@ -323,6 +323,15 @@ impl Heap {
         process.blocks.live_bytes(site) + process.mappings.live_bytes(site)
     }
 
+    /// The same of all sites' blocks, in all processes.
+    pub fn live_of_sites(&self) -> FxHashMap<SiteId, f64> {
+        let mut live = FxHashMap::default();
+        for (site, bytes) in self.processes.values().flat_map(|process| process.blocks.live_of_sites()) {
+            *live.entry(site).or_default() += bytes;
+        }
+        live
+    }
+
     /// The watched block that owns an address, or owned it at some time since then.
     pub fn owner_since(&self, pid: u32, address: u64, since_ns: u64) -> Option<OwnedBy> {
         self.owner(pid, address).or_else(|| {

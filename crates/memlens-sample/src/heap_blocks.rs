@@ -90,6 +90,12 @@ impl HeapBlocks {
         self.live_bytes.get(&site).copied().unwrap_or(0.0)
     }
 
+    /// The same of all sites that have any.
+    pub fn live_of_sites(&self) -> impl Iterator<Item = (SiteId, f64)> {
+        // What was taken away again may leave a rest of rounding.
+        self.live_bytes.iter().map(|(&site, &bytes)| (site, bytes)).filter(|&(_, bytes)| bytes >= 0.5)
+    }
+
     /// A block came into being at `start`. One that would reach beyond the last address is not kept.
     pub fn insert(&mut self, start: u64, block: HeapBlock) {
         let Some(end) = start.checked_add(block.len_bytes) else { return };

@@ -20,12 +20,14 @@ use crate::bursts::{Bursts, Glance, Position, Surroundings};
 use crate::distinct_pages::DistinctPages;
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::heap_blocks::BlockArea;
+use crate::live_course::LiveCourse;
 use crate::modules::Files;
 use crate::process::thread_cpu_ns;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
 use crate::spot::{Found, HeapMemory, STACK_BYTES, SampleView, Spot};
 use crate::unwinder::{RED_ZONE, StackFrame, UnwindCache, frame_around};
 use crate::waiting_stack::{ThreadStack, WaitingStacks};
+use crate::when::When;
 
 /// The kernel keeps as much of names (proc(5), `/proc/PID/comm`).
 const COMM_CHARACTERS: usize = 15;
@@ -56,7 +58,7 @@ pub struct TallyKey {
 }
 
 /// What the samples of a [`TallyKey`] add up to.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
     /// They themselves.
     pub sampled: Sampled,
@@ -65,6 +67,8 @@ pub struct Tally {
     pub unseen: f64,
     /// Where on the heap they are, if in no block that was watched.
     pub pages: DistinctPages,
+    /// When their cost was.
+    pub when: When,
 }
 
 impl AddAssign<&Tally> for Tally {
@@ -72,6 +76,7 @@ impl AddAssign<&Tally> for Tally {
         self.sampled += &other.sampled;
         self.unseen += other.unseen;
         self.pages |= &other.pages;
+        self.when.add_all(&other.when, 1.0);
     }
 }
 
@@ -140,6 +145,9 @@ pub struct Recording {
     skid: SampleSkid,
     way: AttributionWay,
     bursts: Option<Bursts>,
+    /// When the first record came, and the last.
+    times_ns: Option<(u64, u64)>,
+    live: LiveCourse,
     /// By thread: stack pointer and frames at its last sample, where bursts begin.
     stacks: FxHashMap<u32, ThreadStack>,
     /// Those of first threads that have not been sampled since they wait.
@@ -201,6 +209,12 @@ impl Recording {
     /// Takes one record, in the order of time. Returns whether the tallies have become so many that
     /// [`Self::take_tallies`] should be called.
     pub fn take(&mut self, record: TimedRecord) -> bool {
+        let at_ns = record.time_ns;
+        let (first, last) = self.times_ns.unwrap_or((at_ns, at_ns));
+        self.times_ns = Some((first.min(at_ns), last.max(at_ns)));
+        if self.live.is_due(at_ns) {
+            self.live.look(at_ns, self.heap.live_of_sites());
+        }
         match record.record {
             Record::Sample(sample) => self.sample(&sample, record.time_ns),
             Record::Mapping(mapping) => {
@@ -423,7 +437,9 @@ impl Recording {
         if let (Spot::Heap(_), Some(address)) = (&key.spot, address) {
             pages.add(address);
         }
-        *self.tallies.entry(key).or_default() += &Tally { sampled, unseen, pages };
+        let tally = self.tallies.entry(key).or_default();
+        *tally += &Tally { sampled, unseen, pages, when: When::default() };
+        tally.when.add(time_ns, sample.period as f64);
     }
 
     /// Looks up the mappings of a process of which nobody reports them, and of those that were sampled besides.
@@ -667,6 +683,16 @@ impl Recording {
     /// The threads that were sampled, by number.
     pub fn threads(&self) -> &[SampledThread] {
         &self.threads
+    }
+
+    /// When the first record came, and the last; None: there is none.
+    pub fn times_ns(&self) -> Option<(u64, u64)> {
+        self.times_ns
+    }
+
+    /// How much of the heap was live.
+    pub fn live(&self) -> &LiveCourse {
+        &self.live
     }
 
     /// What was counted.

@@ -25,6 +25,7 @@ mod paths;
 mod places;
 mod prefetching;
 mod running;
+mod times;
 mod waiting;
 mod weights;
 
@@ -56,10 +57,12 @@ use self::places::Places;
 pub use self::places::Surroundings;
 use self::prefetching::Prefetching;
 use self::running::Running;
+use self::times::Times;
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Speed, Weights};
 use crate::address_space::Code;
 use crate::recording::TallyKey;
+use crate::when::When;
 
 /// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
 const MOST_STEPS: u64 = 1 << 20;
@@ -166,6 +169,8 @@ pub struct Bursts {
     sharing: Option<Sharing>,
     running: Running,
     data: DataSize,
+    /// When cells' accesses were.
+    times: Times,
     /// Nanoseconds of a core's cycle, where bursts run on the machine whose misses are estimated.
     core_cycle_ns: Option<f64>,
     counts: BurstCounts,
@@ -215,6 +220,7 @@ impl Bursts {
             sharing,
             running: Running::default(),
             data: DataSize::default(),
+            times: Times::default(),
             core_cycle_ns: None,
             counts: BurstCounts { is_filtered, ..BurstCounts::default() },
         })
@@ -594,12 +600,18 @@ impl Bursts {
             references,
         };
         self.locality.feed_with(&burst, &waiting.extents);
+        self.times.add(timing.at_ns, references, weight / references.len().max(1) as f64);
         self.paths.add(&waiting.paths, weight / references.len().max(1) as f64);
     }
 
     /// Through which calls accesses came, and for how much they stand, by the number of their cell in [`Self::cells`].
     pub fn path_uses(&self) -> impl Iterator<Item = (u32, Option<PathId>, PathAmount)> {
         self.paths.iter()
+    }
+
+    /// When the accesses of the cell with this number in [`Self::cells`] were.
+    pub fn when(&self, number: u32) -> Option<&When> {
+        self.times.of(number)
     }
 
     /// The call paths of [`Self::path_uses`].

@@ -1,0 +1,89 @@
+//! How much of the heap was live over time, by allocation site.
+
+use memlens_objects::SiteId;
+use rustc_hash::FxHashMap;
+
+/// Looks that are kept; if there are more, every other one goes.
+const MOST: usize = 256;
+/// From one look to the next at first, in ns.
+const FIRST_GAP_NS: u64 = 1_000_000;
+/// Part of all live bytes from which on a site is kept by itself.
+const LEAST: f64 = 0.0005;
+
+/// Looks at what was live.
+#[derive(Debug, Default)]
+pub struct LiveCourse {
+    looks: Vec<Look>,
+    /// How many times looks were thinned out.
+    thinned: u32,
+}
+
+#[derive(Debug)]
+struct Look {
+    at_ns: u64,
+    /// The larger sites, with their bytes.
+    sites: FxHashMap<SiteId, f64>,
+    /// All of them.
+    bytes: f64,
+}
+
+impl LiveCourse {
+    /// Whether it is time to look.
+    #[inline]
+    pub fn is_due(&self, at_ns: u64) -> bool {
+        self.looks.last().is_none_or(|last| at_ns >= last.at_ns + (FIRST_GAP_NS << self.thinned))
+    }
+
+    /// What is live at a time.
+    pub fn look(&mut self, at_ns: u64, sites: FxHashMap<SiteId, f64>) {
+        let bytes: f64 = sites.values().sum();
+        let is_large = |(_, own): &(SiteId, f64)| *own >= LEAST * bytes && *own > 0.0;
+        self.looks.push(Look { at_ns, sites: sites.into_iter().filter(is_large).collect(), bytes });
+        if self.looks.len() > MOST {
+            self.thinned += 1;
+            let mut number = 0;
+            self.looks.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+        }
+    }
+
+    /// Bytes of some sites at a time, and of all; None: nothing was live yet, or ever.
+    pub fn at(&self, at_ns: u64) -> Option<(impl Fn(SiteId) -> f64, f64)> {
+        let behind = self.looks.partition_point(|look| look.at_ns <= at_ns);
+        let look = self.looks.get(behind.checked_sub(1)?)?;
+        Some((|site| look.sites.get(&site).copied().unwrap_or(0.0), look.bytes))
+    }
+
+    /// Whether anything was ever live.
+    pub fn is_known(&self) -> bool {
+        self.looks.iter().any(|look| look.bytes > 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_thinned_out_and_the_last_one_before_a_time_stands() {
+        let site = |number| SiteId::new(number).expect("a number");
+        let mut course = LiveCourse::default();
+        let mut at_ns = 5;
+        let mut looks = 0;
+        while at_ns < 100_000_000_000 {
+            if course.is_due(at_ns) {
+                course.look(at_ns, [(site(1), at_ns as f64), (site(2), 1.0)].into_iter().collect());
+                looks += 1;
+            }
+            at_ns += 700_000;
+        }
+        assert!(course.looks.len() <= MOST && looks < 2000, "{} {looks}", course.looks.len());
+        assert!(course.at(0).is_none());
+        let (of, all) = course.at(50_000_000_000).expect("a look");
+        assert!((49e9..=50e9).contains(&of(site(1))) && all == of(site(1)) + 1.0, "{all}");
+        // Too small, and never there.
+        assert_eq!((of(site(2)), of(site(3))), (0.0, 0.0));
+    }
+}
