@@ -267,6 +267,7 @@ impl Process {
         }
         let mut batch = std::mem::replace(&mut self.batch, next);
         batch.instructions = self.instructions() + in_hand.as_deref().map_or(0, |thread| thread.instructions);
+        self.timeline.hands_over(batch.instructions, self.space.heap.objects());
         batch.is_collected = std::mem::replace(&mut self.has_collected, self.collecting);
         if let Some(done) = self.simulator.submit(batch) {
             self.book(done, in_hand);
@@ -296,7 +297,7 @@ impl Process {
             thread.references.cells_mut().book(finding, stretch);
             timeline.book(finding, stretch, thread.references.cells(), blocks);
         });
-        timeline.has_come_to(done.instructions, self.space.heap.objects());
+        timeline.has_booked(done.instructions);
         let stack = in_hand.as_deref().map(|thread| &thread.stack);
         let nobody = ShadowStack::new(0, 0..0);
         let stacks = Stacks::new(stack.unwrap_or(&nobody), &self.threads);

@@ -1,7 +1,7 @@
 //! When objects cost what: the misses that the model finds, by slices of the run's time.
 //!
-//! Time is instructions. Slices are closed when a batch is booked, so they end where one was handed over; what is live then is
-//! noted a few batches late. When there are too many, two become one.
+//! Time is instructions. Slices end where a batch is handed over to the model, and what is live is noted then; they are over when what
+//! was found for that batch is booked. When there are too many, two become one.
 
 use crate::batch::{Finding, Stretch};
 use crate::block_table::BlockTable;
@@ -10,6 +10,7 @@ use memlens_objects::ObjectTable;
 use memlens_profile::{MOST_SLICES, MachineInfo, ObjectIx, Slice, SliceIx, SliceUse, join_small};
 use memlens_types::{AccessKind, Counts, Fetched};
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// Instructions of the first slices: some batches.
 const FIRST_LENGTH: u64 = 1 << 18;
@@ -25,11 +26,18 @@ struct Amount {
     dram_reads: u64,
 }
 
+/// Numbers of objects with the bytes of their live blocks.
+type Live = Vec<(u32, u64)>;
+
 /// The slices so far.
 pub struct Timeline {
     costs: Costs,
     /// What one is to be long.
     length: u64,
+    /// Where the one under way is to end.
+    due: u64,
+    /// Where slices end whose last batches are not booked yet, and what was live there.
+    ends: VecDeque<(u64, Live)>,
     /// Where those that are over end, and what there was in them: object numbers in the place of rows.
     over: Vec<(u64, Vec<SliceUse>)>,
     /// By number of the object: where in `amounts` it is, and 0 where it has nothing.
@@ -104,6 +112,8 @@ impl Timeline {
         Self {
             costs: Costs::new(machine),
             length: FIRST_LENGTH,
+            due: FIRST_LENGTH,
+            ends: VecDeque::new(),
             over: Vec::new(),
             places: Vec::new(),
             amounts: vec![(NOBODY, Amount::default())],
@@ -154,14 +164,19 @@ impl Timeline {
         &mut self.amounts[self.places[at] as usize].1
     }
 
-    /// The process has executed so many instructions when the accesses booked last were made: ends the slice if it is long enough.
-    pub fn has_come_to(&mut self, instructions: u64, objects: &ObjectTable) {
-        let begin = self.over.last().map_or(0, |&(end, _)| end);
-        if instructions < begin + self.length {
-            return;
+    /// A batch is handed over, and the process has executed so many instructions: ends the slice if it is long enough.
+    pub fn hands_over(&mut self, instructions: u64, objects: &ObjectTable) {
+        if instructions >= self.due {
+            self.ends.push_back((instructions, live(objects)));
+            self.due = instructions + self.length;
         }
-        let uses = self.uses(objects);
-        self.over.push((instructions, uses));
+    }
+
+    /// All is booked that was found up to the batch that was handed over then.
+    pub fn has_booked(&mut self, instructions: u64) {
+        let Some((end, live)) = self.ends.pop_front_if(|(end, _)| *end <= instructions) else { return };
+        let uses = self.uses(live);
+        self.over.push((end, uses));
         for (object, _) in self.amounts.drain(1..) {
             self.places[object as usize] = 0;
         }
@@ -171,7 +186,7 @@ impl Timeline {
     }
 
     /// What there is in the slice under way, small ones joined.
-    fn uses(&self, objects: &ObjectTable) -> Vec<SliceUse> {
+    fn uses(&self, live: Live) -> Vec<SliceUse> {
         let row = |object: u32| Some(ObjectIx(object));
         let mut uses: Vec<SliceUse> = (self.amounts[1..].iter())
             .map(|&(object, Amount { cost, dram_reads })| SliceUse {
@@ -181,11 +196,11 @@ impl Timeline {
                 ..SliceUse::default()
             })
             .collect();
-        for (object, live_bytes) in objects.live_of_sites() {
+        for (object, live_bytes) in live {
             let live_bytes = Some(live_bytes);
-            match self.places.get(object.get() as usize) {
+            match self.places.get(object as usize) {
                 Some(&place) if place > 0 => uses[place as usize - 1].live_bytes = live_bytes,
-                _ => uses.push(SliceUse { object: row(object.get()), live_bytes, ..SliceUse::default() }),
+                _ => uses.push(SliceUse { object: row(object), live_bytes, ..SliceUse::default() }),
             }
         }
         join_small(uses)
@@ -221,7 +236,7 @@ impl Timeline {
     ) -> (Vec<Slice>, Vec<SliceUse>) {
         let (mut slices, mut all) = (Vec::new(), Vec::new());
         let mut begin = 0;
-        let last = (instructions, self.uses(objects));
+        let last = (instructions, self.uses(live(objects)));
         for (end, uses) in self.over.iter().chain([&last]) {
             let end = (*end).max(begin);
             if end > begin || !uses.is_empty() {
@@ -239,6 +254,10 @@ impl Timeline {
         }
         (slices, all)
     }
+}
+
+fn live(objects: &ObjectTable) -> Live {
+    objects.live_of_sites().map(|(object, bytes)| (object.get(), bytes)).collect()
 }
 
 /// What objects did in two slices in a row: what is live at the second one's end is.

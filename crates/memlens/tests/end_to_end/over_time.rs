@@ -1,0 +1,163 @@
+//! When objects cost what, in the three modes that know.
+
+use std::path::Path;
+
+use crate::support::{compiled, failing, stderr, succeeding};
+use serde_json::Value;
+
+/// Walks a ring of 16 MiB in random order, frees it, and walks another one. With a time each walk goes on for so many seconds.
+const PHASES: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+enum { LINES = 1 << 18 };
+struct line { struct line *next; char rest[56]; };
+static double seconds;
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + 1e-9 * time.tv_nsec;
+}
+static void ring(struct line *lines)
+{
+    unsigned *order = malloc(LINES * sizeof *order), state = 1;
+    for (unsigned i = 0; i < LINES; i++)
+        order[i] = i;
+    for (unsigned i = LINES - 1; i > 0; i--) {
+        state = state * 1664525u + 1013904223u;
+        unsigned j = (unsigned long)state * (i + 1) >> 32, other = order[j];
+        order[j] = order[i];
+        order[i] = other;
+    }
+    for (unsigned i = 0; i < LINES; i++)
+        lines[order[i]].next = &lines[order[(i + 1) % LINES]];
+    free(order);
+}
+__attribute__((noinline)) static struct line *walk(struct line *line)
+{
+    double end = now() + seconds;
+    do
+        for (int i = 0; i < 200000; i++)
+            line = line->next;
+    while (now() < end);
+    return line;
+}
+int main(int argc, char **argv)
+{
+    seconds = argc > 1 ? atof(argv[1]) : 0;
+    if (argc > 2 && fork() > 0)
+        wait(NULL);
+    struct line *first = malloc(LINES * sizeof *first);
+    ring(first);
+    int is_there = walk(first)->next != NULL;
+    free(first);
+    struct line *second = malloc(LINES * sizeof *second);
+    ring(second);
+    is_there += walk(second)->next != NULL;
+    printf("%d\n", is_there);
+    free(second);
+    return 0;
+}
+"#;
+
+fn record(folder: &Path, mode: &str, words: &[&str]) {
+    let program = compiled(folder, "phases", PHASES, &["-O1", "-g"]);
+    let program = program.to_str().expect("text");
+    let begin = ["run", "--mode", mode, "--machine", "host", "--quiet", "--out", "p"];
+    let follow: &[&str] = if words.len() > 1 { &["--follow", "children"] } else { &[] };
+    succeeding(folder, &[&begin[..], follow, &["--", program], words].concat());
+}
+
+fn report(folder: &Path) -> Value {
+    let text = succeeding(folder, &["report", "p", "--format", "json"]);
+    serde_json::from_str(&text).expect("valid JSON")
+}
+
+/// Of each slice what the objects of a name had of something.
+fn of_object(report: &Value, name: &str, word: &str) -> Vec<u64> {
+    let slices = report["over_time"]["slices"].as_array().expect("slices");
+    let of_slice = |slice: &Value| {
+        let objects = slice["objects"].as_array().expect("objects");
+        objects.iter().filter(|it| it["name"] == name).filter_map(|it| it[word].as_u64()).sum()
+    };
+    slices.iter().map(of_slice).collect()
+}
+
+/// Checks that most of what each of the rings costs is while it is there, and nothing of the other one.
+fn each_has_its_phase(folder: &Path) -> Value {
+    let report = report(folder);
+    const MOST: u64 = 15 << 20;
+    for (name, other) in [("first", "second"), ("second", "first")] {
+        let costs = of_object(&report, name, "cost");
+        let live = of_object(&report, name, "live_bytes");
+        let of_other = of_object(&report, other, "live_bytes");
+        assert!(live.iter().any(|&bytes| bytes >= MOST), "{name}: {live:?}");
+        // In the slice in which one ends the other may begin.
+        let is_only_other = |at: usize| of_other[at] >= MOST && at > 0 && of_other[at - 1] >= MOST;
+        let elsewhere: u64 = (0..costs.len()).filter(|&at| is_only_other(at)).map(|at| costs[at]).sum();
+        let all: u64 = costs.iter().sum();
+        assert!(
+            all > 0 && elsewhere * 10 <= all,
+            "{name}: {elsewhere} of {all}: {costs:?}, other {of_other:?}"
+        );
+        assert!((0..costs.len()).all(|at| live[at] == 0 || of_other[at] == 0), "{live:?} {of_other:?}");
+    }
+    report
+}
+
+#[test]
+fn exact_mode_tells_phases_apart_by_instructions() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    record(folder.path(), "exact", &[]);
+    let report = each_has_its_phase(folder.path());
+    assert_eq!(report["over_time"]["clock"], "instructions");
+    let slices = report["over_time"]["slices"].as_array().expect("slices");
+    assert_eq!(slices.last().map(|last| &last["end"]), Some(&report["run"]["instructions"]));
+    let reads: u64 = slices.iter().filter_map(|slice| slice["dram_reads"].as_u64()).sum();
+    assert_eq!(Some(reads), report["totals"]["dram_reads"].as_u64());
+
+    let text = succeeding(folder.path(), &["report", "p", "--over-time", "--top", "10"]);
+    assert!(text.starts_with("over time · ") && text.contains("first") && text.contains("second"), "{text}");
+    let text = succeeding(folder.path(), &["report", "p", "--over-time", "--object", "first"]);
+    assert!(text.starts_with("first over time"), "{text}");
+    let why = failing(folder.path(), &["report", "p", "--over-time", "--object", "frist"], 64);
+    assert!(why.contains("first"), "{why}");
+    let csv = succeeding(folder.path(), &["report", "p", "--over-time", "--format", "csv"]);
+    assert!(csv.lines().filter(|line| line.contains(",first,heap,")).count() > 1, "{csv}");
+    for words in [["--format", "json"].as_slice(), &["--format", "csv", "--top", "3"], &["--by", "line"]] {
+        failing(folder.path(), &[&["report", "p", "--over-time"], words].concat(), 64);
+    }
+}
+
+#[test]
+fn bursts_and_samples_tell_phases_apart_by_time() {
+    for mode in ["burst", "sample"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        record(folder.path(), mode, &["1"]);
+        let report = each_has_its_phase(folder.path());
+        assert_eq!(report["over_time"]["clock"], "nanoseconds");
+    }
+}
+
+#[test]
+fn processes_that_begin_at_different_times_have_their_own() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    record(folder.path(), "exact", &["0", "fork"]);
+    assert_eq!(report(folder.path())["over_time"], Value::Null);
+    let why = failing(folder.path(), &["report", "p", "--over-time"], 64);
+    assert!(why.contains("--process N shows one"), "{why}");
+    let text = succeeding(folder.path(), &["report", "p", "--over-time", "--process", "2"]);
+    assert!(text.contains("second"), "{text}");
+    // Ranks of a job begin together.
+    for rank in ["a", "b"] {
+        let words = ["run", "--mode", "exact", "--quiet", "--out", rank, "--", "./phases"];
+        succeeding(folder.path(), &words);
+    }
+    let merged = crate::support::call(folder.path(), &["merge", "a", "b", "--out", "job"]);
+    assert!(merged.status.success(), "{}", stderr(&merged));
+    let text = succeeding(folder.path(), &["report", "job", "--over-time"]);
+    assert!(text.contains("at most 34 MiB of the heap live"), "{text}");
+}
