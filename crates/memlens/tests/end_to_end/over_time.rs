@@ -1,6 +1,8 @@
 //! When objects cost what, in the three modes that know.
 
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::{compiled, failing, stderr, succeeding};
 use serde_json::Value;
@@ -130,6 +132,40 @@ fn exact_mode_tells_phases_apart_by_instructions() {
     for words in [["--format", "json"].as_slice(), &["--format", "csv", "--top", "3"], &["--by", "line"]] {
         failing(folder.path(), &[&["report", "p", "--over-time"], words].concat(), 64);
     }
+}
+
+/// Valgrind's massif says when the heap was largest, too.
+#[test]
+fn the_most_that_is_live_is_what_massif_says() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    record(folder.path(), "exact", &[]);
+    let valgrind = Command::new("valgrind")
+        .args(["-q", "--tool=massif", "--time-unit=i", "--peak-inaccuracy=0.0", "--massif-out-file=massif"])
+        .arg("./phases")
+        .current_dir(folder.path())
+        .output();
+    let Ok(output) = valgrind else {
+        eprintln!("skipped: valgrind is not there");
+        return;
+    };
+    assert!(output.status.success(), "{}", stderr(&output));
+    let theirs = fs::read_to_string(folder.path().join("massif")).expect("written");
+    let values = |word: &str| -> Vec<u64> {
+        let lines = theirs.lines().filter_map(|line| line.strip_prefix(word)?.strip_prefix('='));
+        lines.map(|value| value.parse().expect("a number")).collect()
+    };
+    let most = values("mem_heap_B").into_iter().max();
+    let slices = report(folder.path())["over_time"]["slices"].as_array().cloned().expect("slices");
+    let live: Vec<u64> = slices.iter().filter_map(|slice| slice["live_bytes"].as_u64()).collect();
+    // While a ring is made it and its order are there, and nothing else.
+    assert_eq!(
+        (live.iter().copied().max(), most),
+        (Some((16 << 20) + (1 << 20)), Some((16 << 20) + (1 << 20)))
+    );
+    // Both clocks count instructions; a dynamic linker finds more to do in one of them.
+    let ends = (slices.last().and_then(|last| last["end"].as_u64()), values("time").last().copied());
+    let (ours, theirs) = (ends.0.expect("an end") as f64, ends.1.expect("an end") as f64);
+    assert!((ours / theirs - 1.0).abs() < 0.03, "{ours} {theirs}");
 }
 
 #[test]
