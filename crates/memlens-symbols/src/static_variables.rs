@@ -188,14 +188,9 @@ impl<'a> DebugInfo<'a> {
         for slot in slots {
             let unit = UnitHandle { file: main.clone(), slot };
             let Some(summary) = unit.summary().filter(|_| !unit.is_type_unit()) else { continue };
-            for variable in &summary.statics {
-                let start = match (variable.place, tls) {
-                    (StaticPlace::Address(start), false) | (StaticPlace::Tls(start), true) => start,
-                    _ => continue,
-                };
-                if range.contains(&start) {
-                    found.push(StaticEntry::new(self, &unit, variable, start));
-                }
+            for variable in summary.statics_in(range.clone(), tls) {
+                let (StaticPlace::Address(start) | StaticPlace::Tls(start)) = variable.place;
+                found.push(StaticEntry::new(self, &unit, variable, start));
             }
         }
         if tls && found.is_empty() {

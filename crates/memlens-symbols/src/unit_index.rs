@@ -1,5 +1,7 @@
 //! What one pass over a unit's entries finds: functions, static variables, naming scopes.
 
+use std::ops::Range;
+
 use gimli::{AttributeValue, DwAt, Dwarf, Operation, Unit, UnitOffset};
 
 use crate::dwarf_file::{Attr, Bytes, attribute, ranges};
@@ -23,7 +25,7 @@ pub(crate) struct Scope<'a> {
 }
 
 /// Where a static variable lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StaticPlace {
     /// At an address (svma).
     Address(u64),
@@ -44,6 +46,7 @@ pub(crate) struct UnitSummary {
     pub(crate) language: gimli::DwLang,
     /// Sorted by start: range and entry of each concrete function.
     pub(crate) functions: Box<[(u64, u64, UnitOffset)]>,
+    /// Sorted by place.
     pub(crate) statics: Box<[StaticVariable]>,
 }
 
@@ -52,6 +55,14 @@ impl UnitSummary {
     pub(crate) fn function_at(&self, svma: u64) -> Option<(u64, u64, UnitOffset)> {
         let after = self.functions.partition_point(|f| f.0 <= svma);
         self.functions[..after].iter().rev().take(64).find(|f| svma < f.1).copied()
+    }
+
+    /// The variables that begin in a range of addresses, or of offsets in the TLS segment. Those that begin together are in the order of
+    /// their entries.
+    pub(crate) fn statics_in(&self, range: Range<u64>, tls: bool) -> &[StaticVariable] {
+        let place = if tls { StaticPlace::Tls } else { StaticPlace::Address };
+        let before = |bound| self.statics.partition_point(|variable| variable.place < place(bound));
+        self.statics.get(before(range.start)..before(range.end)).unwrap_or_default()
     }
 }
 
@@ -197,10 +208,12 @@ impl<'a> UnitIndex<'a> {
 
     /// What is kept of it.
     pub(crate) fn summary(&self) -> UnitSummary {
+        let mut statics = self.statics.clone();
+        statics.sort_by_key(|variable| variable.place);
         UnitSummary {
             language: self.language,
             functions: self.functions.as_slice().into(),
-            statics: self.statics.as_slice().into(),
+            statics: statics.into(),
         }
     }
 }
