@@ -150,13 +150,16 @@ impl Structure<'_> {
     }
 
     fn part_at(&mut self, offset: u64) -> Option<Part> {
-        let Layout { element, whole, by_offset, .. } = &mut *self.layout;
+        let Layout { element, whole, is_flexible, by_offset } = &mut *self.layout;
+        // Fields do not overlap, and but for the one that goes on behind the structure they are in order.
+        let sized = &whole[..whole.len() - usize::from(*is_flexible)];
+        let after = sized.partition_point(|field| field.offset_bytes.is_some_and(|start| start <= offset));
         let covers = |field: &&Field| {
-            let start = field.offset_bytes.unwrap_or(u64::MAX);
+            let end = field.offset_bytes.zip(field.size_bytes).and_then(|(at, bytes)| at.checked_add(bytes));
             let is_plain = field.name.as_ref().is_some_and(|name| !name.contains(']'));
-            is_plain && offset >= start && field.size_bytes.is_some_and(|bytes| offset - start < bytes)
+            end.is_some_and(|end| offset < end) && is_plain
         };
-        if let Some(known) = whole.iter().find(covers) {
+        if let Some(known) = after.checked_sub(1).map(|at| &sized[at]).filter(covers) {
             return Part::whole(known.clone());
         }
         let (module, common) = (self.module, &mut *self.common);

@@ -33,9 +33,15 @@ impl Process {
             }
         }
         let of_windows = offsets.iter().filter(|seen| self.may_have_fields(seen.object));
-        seen.extend(
-            of_windows.filter_map(|it| Some(Offset { operand: *reference_of.get(&it.operand)?, ..it })),
-        );
+        for it in of_windows {
+            let Some(&operand) = reference_of.get(&it.operand) else { continue };
+            let it = Offset { operand, ..it };
+            // Mostly an operand is at one offset of an object each time: all of them would be tens of megabytes.
+            match seen.last_mut() {
+                Some(last) if Offset { times: it.times, ..*last } == it => last.times += it.times,
+                _ => seen.push(it),
+            }
+        }
         seen
     }
 
@@ -66,9 +72,15 @@ impl<'a> Builder<'a> {
                 Some(Seen { code, object, offset_bytes: bytes, times, is_run })
             })
             .collect();
-        rows.sort_unstable_by_key(|seen| (seen.object, seen.code, seen.offset_bytes));
+        let place = |seen: &Seen| (seen.object, seen.code, seen.offset_bytes, seen.is_run);
+        rows.sort_unstable_by_key(place);
+        rows.dedup_by(|next, kept| {
+            let is_same = place(next) == place(kept);
+            kept.times += if is_same { next.times } else { 0 };
+            is_same
+        });
         let ids: Vec<u32> = self.profile.objects.iter().map(|object| object.id).collect();
-        let (space, block_types) = (self.space, &self.block_types);
+        let (space, block_types, variable_types) = (self.space, &self.block_types, &self.variable_types);
         let type_of = |object: ObjectIx| {
             let id = ids.get(object.index()).and_then(|&id| ObjectId::new(id));
             let key = id.and_then(|id| Some((id, space.heap.objects().key(id)?)));
@@ -86,8 +98,16 @@ impl<'a> Builder<'a> {
                     let found = block_types.get(&site);
                     found.and_then(|found| known(found.module, found.type_ref, found.is_behind))
                 }
-                Some((id, _)) => {
-                    space.variable_type(id).and_then(|(number, type_ref)| known(number, type_ref, false))
+                Some((id, key)) => {
+                    let noted = match *key {
+                        ObjectKey::Global { module, svma } => variable_types.get(&(module, svma)),
+                        _ => None,
+                    };
+                    let found = match noted {
+                        Some(&noted) => noted,
+                        None => space.variable_type(id),
+                    };
+                    found.and_then(|(number, type_ref)| known(number, type_ref, false))
                 }
                 None => None,
             };

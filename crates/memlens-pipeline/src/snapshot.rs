@@ -368,6 +368,9 @@ pub(crate) struct Builder<'a> {
     assignments: FxHashMap<u64, Assignment>,
     /// Types of sites' blocks.
     pub(crate) block_types: FxHashMap<SiteId, BlockType>,
+    /// The same of globals whose debug information was looked at, with its module, by module and address. That of one after the other
+    /// in the order of addresses is together in the file; in any other order units are parsed again and again.
+    pub(crate) variable_types: FxHashMap<(u32, u64), Option<(u32, TypeRef)>>,
 }
 
 impl<'a> Builder<'a> {
@@ -400,6 +403,7 @@ impl<'a> Builder<'a> {
             object_of: FxHashMap::default(),
             assignments: FxHashMap::default(),
             block_types: FxHashMap::default(),
+            variable_types: FxHashMap::default(),
         }
     }
 
@@ -633,7 +637,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn global(&self, module: u32, svma: u64) -> Object {
+    fn global(&mut self, module: u32, svma: u64) -> Object {
         let symbols = self.symbols(module);
         let mut object = Object { module: Self::module_ix(module), ..Object::default() };
         let Some(symbol) = symbols.and_then(|symbols| symbols.data_symbol(svma)) else {
@@ -642,7 +646,10 @@ impl<'a> Builder<'a> {
         };
         object.name = symbol.name;
         object.bytes = Some(symbol.size);
-        if let Some(info) = symbols.and_then(|symbols| symbols.variable_info(svma)) {
+        let info = symbols.and_then(|symbols| symbols.variable_info(svma));
+        let type_ref = info.as_ref().and_then(|info| info.type_ref);
+        self.variable_types.insert((module, svma), type_ref.map(|it| (module, it)));
+        if let Some(info) = info {
             object.type_name = info.type_name;
             object.declared = declared(info.decl_file.as_deref(), info.decl_line);
         }
