@@ -8,6 +8,7 @@
 //! [`Profile::merge`] joins the profiles of several processes.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod call_paths;
 mod field;
 mod index;
@@ -29,6 +30,7 @@ mod texts;
 mod timeline;
 mod validate;
 
+pub use beside::beside;
 pub use call_paths::{CallPaths, MAX_PATH_FRAMES, PathId};
 pub use field::{Element, Field, FieldShares, FieldUse};
 pub use index::{CodeIx, FieldIx, FrameIx, ModuleIx, ObjectIx, PathIx, SliceIx, StackIx, ThreadIx};

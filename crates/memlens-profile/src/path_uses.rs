@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use memlens_types::Counts;
 
-use crate::{Cell, CodeIx, LevelMisses, MachineInfo, ObjectIx, PathCell, PathIx, Profile};
+use crate::{Cell, CodeIx, LevelMisses, MachineInfo, ObjectIx, PathCell, PathIx, Profile, beside};
 
 /// What was seen of one call path: amounts that are compared with those of the other paths. There are hundreds of thousands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,17 +68,37 @@ const PATHS_OF_ALL: f64 = 30_000.0;
 impl Profile {
     /// Divides the cells among call paths, by what was seen of each, the heaviest first; of those without there is no path. To be called when all
     /// counts are there. Linear in cells and uses, but for sorting.
-    pub fn divide_among_paths<'a>(&mut self, uses_of: impl Fn(&Cell) -> Option<&'a Vec<PathUse>>) {
+    pub fn divide_among_paths<'a>(&mut self, uses_of: impl Fn(&Cell) -> Option<&'a Vec<PathUse>> + Sync) {
         let all = self.cells.iter().fold((1, 1), |(accesses, misses), cell| {
             let counts = cell.counts.get();
             (accesses + counts.accesses(), misses + counts.l1_misses())
         });
         // Object by object: sums by path of all of them would take more room than the rows that are made.
         let mut by_object: Vec<u32> = (0..self.cells.len()).map(|cell| cell as u32).collect();
+        let object_of = |number: u32| self.cells[number as usize].object;
+        by_object.sort_unstable_by_key(|&number| object_of(number));
+        // Those of about half of the cells beside the others.
+        let middle = by_object.get(by_object.len() / 2).map(|&number| object_of(number));
+        let half = by_object.partition_point(|&number| Some(object_of(number)) < middle);
+        let (first, second) = by_object.split_at(half);
+        let rows_of = |cells| self.path_rows(cells, all, &uses_of);
+        let (mut rows, others) = beside(|| rows_of(first), || rows_of(second));
+        rows.extend(others);
+        rows.sort_unstable_by_key(|row| (row.path, row.object));
+        rows.shrink_to_fit();
+        self.path_cells = rows;
+    }
+
+    /// The rows of the objects of these cells, which are in the order of objects. `all`: one more than all accesses, and misses.
+    fn path_rows<'a>(
+        &self,
+        cells: &[u32],
+        all: (u64, u64),
+        uses_of: &impl Fn(&Cell) -> Option<&'a Vec<PathUse>>,
+    ) -> Vec<PathCell> {
         let cell = |number: u32| &self.cells[number as usize];
-        by_object.sort_unstable_by_key(|&number| cell(number).object);
         let mut rows = Vec::new();
-        for of_object in by_object.chunk_by(|&one, &other| cell(one).object == cell(other).object) {
+        for of_object in cells.chunk_by(|&one, &other| cell(one).object == cell(other).object) {
             let mut sums: BTreeMap<Option<PathIx>, Counts> = BTreeMap::new();
             for cell in of_object.iter().map(|&number| cell(number)) {
                 let counts = cell.counts.get();
@@ -96,9 +116,7 @@ impl Profile {
             let sums = sums.into_iter().filter(|(_, counts)| *counts != Counts::default());
             rows.extend(sums.map(|(path, counts)| PathCell { path, object, counts: counts.into() }));
         }
-        rows.sort_unstable_by_key(|row| (row.path, row.object));
-        rows.shrink_to_fit();
-        self.path_cells = rows;
+        rows
     }
 }
 

@@ -18,7 +18,7 @@ use super::parquet_table::encode;
 use super::processes::{self, PROCESSES};
 use super::schema::KNOWN_TABLES;
 use super::{FORMAT_VERSION, WriteError};
-use crate::{Prediction, Profile};
+use crate::{Cell, Prediction, Profile, beside};
 
 /// What to do when something is at the path already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl ProfileWriter {
 
     /// Writes the whole profile; `complete` says that the program has ended and nothing follows. What
     /// was flushed before stays readable until this has succeeded. Cost: linear in the tables; their
-    /// files are built in memory, one after the other.
+    /// files are built in memory, that of the cells beside the others.
     ///
     /// # Errors
     /// When the system refuses or the disk is full; the writer may be used again afterwards.
@@ -251,40 +251,50 @@ struct Tables<'a, F> {
 }
 
 impl<F: Folder> Tables<'_, F> {
-    /// One after the other, the largest last: what encoding one takes then comes when the others may be gone.
+    /// The largest, which takes as long as the others, beside them; its file comes last.
     fn write_all(&mut self, profile: Cow<'_, Profile>) -> Result<(), WriteError> {
         // The same of a profile that is lent and of one that is given.
         macro_rules! write_each {
             ($profile:expr; $($table:ident)*) => {{
                 // What is no table stands in the manifest.
-                let Profile { $($table,)* run: _, machine: _, predictions: _, attribution: _ } = $profile;
-                $(self.write($table)?;)*
+                let Profile { $($table,)* cells, run: _, machine: _, predictions: _, attribution: _ } = $profile;
+                let write_others = || {
+                    $(self.write($table)?;)*
+                    Ok(())
+                };
+                let (written, content) = beside(write_others, || encoded::<Cell>(&cells));
+                written?;
+                self.write_file::<Cell>(cells.len(), &content?)
             }};
             ($profile:expr) => {
                 write_each!($profile; modules frames stacks objects code patterns object_patterns fields field_uses paths
-                    path_cells slices slice_uses threads marks cells)
+                    path_cells slices slice_uses threads marks)
             };
         }
         match profile {
             Cow::Borrowed(profile) => write_each!(profile),
             Cow::Owned(profile) => write_each!(profile),
         }
-        Ok(())
     }
 
     /// Writes a table's file.
     fn write<R: Row>(&mut self, rows: impl AsRef<[R]>) -> Result<(), WriteError> {
         let rows = rows.as_ref();
         let content = encoded(rows)?;
+        self.write_file::<R>(rows.len(), &content)
+    }
+
+    /// Writes what a table of so many rows was encoded as.
+    fn write_file<R: Row>(&mut self, rows: usize, content: &[u8]) -> Result<(), WriteError> {
         let file = table_file_name(R::TABLE, self.generation);
         self.folder
-            .write(&file, &content)
+            .write(&file, content)
             .map_err(|problem| WriteError::from_io(&self.folder.path_of(&file), problem))?;
         let entry = TableFile {
             file,
-            rows: rows.len() as u64,
+            rows: rows as u64,
             bytes: content.len() as u64,
-            crc32: crc32fast::hash(&content),
+            crc32: crc32fast::hash(content),
         };
         self.files.insert(R::TABLE.to_owned(), entry);
         Ok(())
