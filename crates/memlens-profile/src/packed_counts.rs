@@ -65,44 +65,70 @@ impl Default for PackedCounts {
     }
 }
 
+/// Bits of the room behind the mask.
+const ROOM_BITS: u32 = 8 * (IN_PLACE - MASK) as u32;
+/// The bit of each byte that says whether more follow.
+const MORE: u128 = u128::from_ne_bytes([0x80; 16]);
+/// Bits of a number in eight bytes.
+const LOW_BITS: u32 = 7 * 8;
+
 /// `None` if there is not room enough.
 fn packed(values: &[u64; COUNTED]) -> Option<[u8; IN_PLACE]> {
-    let mut bytes = [0; IN_PLACE];
-    let (mask, mut room) = bytes.split_first_chunk_mut::<MASK>()?;
     let mut present = 0_u64;
-    for (count, &value) in values.iter().enumerate().filter(|&(_, &value)| value > 0) {
-        present |= 1 << count;
-        let mut rest = value;
-        while rest > 0 {
-            let (byte, behind) = room.split_first_mut()?;
-            let more = u8::from(rest >> 7 > 0) << 7;
-            *byte = (rest & 0x7f) as u8 | more;
-            (room, rest) = (behind, rest >> 7);
-        }
+    for (count, &value) in values.iter().enumerate() {
+        present |= u64::from(value > 0) << count;
     }
+    let (mut room, mut used, mut left) = (0_u128, 0, present);
+    while left != 0 {
+        let value = values[left.trailing_zeros() as usize % COUNTED];
+        left &= left - 1;
+        let bits = 8 * (u64::BITS - value.leading_zeros()).div_ceil(7);
+        if used + bits > ROOM_BITS {
+            return None;
+        }
+        let bytes = u128::from(apart(value)) | u128::from(apart(value >> LOW_BITS)) << 64;
+        // All but the last have more behind them.
+        room |= (bytes | MORE & ((1 << (bits - 8)) - 1)) << used;
+        used += bits;
+    }
+    let mut bytes = [0; IN_PLACE];
+    let (mask, behind) = bytes.split_at_mut(MASK);
     mask.copy_from_slice(&present.to_le_bytes()[..MASK]);
+    behind.copy_from_slice(&room.to_le_bytes()[..IN_PLACE - MASK]);
     Some(bytes)
 }
 
 /// The reverse of [`packed`].
 fn unpacked(bytes: &[u8; IN_PLACE]) -> [u64; COUNTED] {
     let mut values = [0; COUNTED];
-    let [a, b, c, d, e, bytes @ ..] = bytes;
-    let mut present = u64::from_le_bytes([*a, *b, *c, *d, *e, 0, 0, 0]);
-    let mut bytes = bytes.iter();
+    let [a, b, c, d, e, behind @ ..] = *bytes;
+    let mut present = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+    let [f, g, h, i, j, k, l, m, n, o] = behind;
+    let mut room = u128::from_le_bytes([f, g, h, i, j, k, l, m, n, o, 0, 0, 0, 0, 0, 0]);
     while present != 0 {
         let value = &mut values[present.trailing_zeros() as usize % COUNTED];
         present &= present - 1;
-        let mut shift = 0;
-        for byte in bytes.by_ref() {
-            *value |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte >> 7 == 0 {
-                break;
-            }
-        }
+        // Its last byte is the first behind which there are no more.
+        let bits = (!room & MORE).trailing_zeros() + 1;
+        let bytes = room & ((1 << bits) - 1);
+        room >>= bits;
+        *value = together(bytes as u64) | together((bytes >> 64) as u64) << LOW_BITS;
     }
     values
+}
+
+/// The lowest 56 bits of a number, seven in each byte.
+fn apart(value: u64) -> u64 {
+    let value = value & 0x0fff_ffff | value << 4 & 0x0fff_ffff << 32;
+    let value = value & 0x3fff_0000_3fff | value << 2 & 0x3fff_0000_3fff << 16;
+    value & 0x007f_007f_007f_007f | value << 1 & 0x7f00_7f00_7f00_7f00
+}
+
+/// The reverse of [`apart`], whatever the eighth bits are.
+fn together(bytes: u64) -> u64 {
+    let value = bytes & 0x007f_007f_007f_007f | bytes >> 1 & 0x3f80_3f80_3f80_3f80;
+    let value = value & 0x3fff_0000_3fff | value >> 2 & 0x3fff_0000_3fff << 14;
+    value & 0x0fff_ffff | value >> 4 & 0x0fff_ffff << 28
 }
 
 /// The counts, by name, to an array and back. A count that is missing here does not compile.

@@ -577,16 +577,22 @@ impl Profile {
         }
         self.code.iter_mut().for_each(|code| code.counts = PackedCounts::default());
         self.threads.iter_mut().for_each(|thread| thread.counts = Counts::default());
-        for cell in &self.cells {
-            let object = self.objects.get_mut(cell.object.index());
-            let code = self.code.get_mut(cell.code.index());
-            let thread = self.threads.get_mut(cell.thread.index());
-            if let (Some(object), Some(code), Some(thread)) = (object, code, thread) {
-                let counts = cell.counts.get();
-                object.counts += &counts;
-                code.counts += &counts;
-                thread.counts += &counts;
+        // Cells of a row of code mostly follow one another: its counts are packed once for all of them.
+        for cells in self.cells.chunk_by(|one, next| (one.thread, one.code) == (next.thread, next.code)) {
+            let (thread, code) = (cells[0].thread.index(), cells[0].code.index());
+            let (Some(code), Some(thread)) = (self.code.get_mut(code), self.threads.get_mut(thread)) else {
+                continue;
+            };
+            let mut all = Counts::default();
+            for cell in cells {
+                if let Some(object) = self.objects.get_mut(cell.object.index()) {
+                    let counts = cell.counts.get();
+                    object.counts += &counts;
+                    all += &counts;
+                }
             }
+            code.counts += &all;
+            thread.counts += &all;
         }
     }
 }
