@@ -266,6 +266,12 @@ impl Windows {
         self.random % end
     }
 
+    /// The numbers of the operands that are in windows, each as often as it is there.
+    pub fn operands(&self) -> impl Iterator<Item = u32> {
+        let accesses = self.kept.iter().flat_map(|window| &window.accesses);
+        accesses.filter(|kept| !kept.what.is_block()).map(|kept| kept.number)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Window> {
         self.kept.iter()
     }

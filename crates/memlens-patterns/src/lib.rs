@@ -46,7 +46,7 @@ pub fn add_patterns<'a>(
     sources: &mut Sources,
 ) {
     let mut costly: Vec<(u32, CodeIx)> = operands.to_vec();
-    costly.sort_by_key(|(_, code)| Reverse(profile.cost(&profile.code[code.index()].counts.get())));
+    costly.sort_by_cached_key(|(_, code)| Reverse(profile.cost(&profile.code[code.index()].counts.get())));
     costly.truncate(MOST_OPERANDS);
     let numbers: FxHashMap<CodeIx, u32> = operands.iter().map(|&(number, code)| (code, number)).collect();
     // The operand of an instruction that loads, by place.

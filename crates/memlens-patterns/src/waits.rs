@@ -4,7 +4,7 @@ use memlens_overlap::{
     CoreLimits, HeldToTime, LineRates, Operand, Place, Schedulers, Served, Service, Source, Waits, Windows,
     waits,
 };
-use memlens_profile::{Cell, CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, NO_STALLS, Profile};
+use memlens_profile::{CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, NO_STALLS, Profile};
 use memlens_symbols::Module;
 use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
@@ -60,7 +60,15 @@ pub fn stall_parts<'a>(
     symbols_of: &dyn Fn(ModuleIx) -> Option<&'a Module>,
 ) -> Option<StallParts> {
     let core = limits(profile.machine.core?);
-    let with_place = operands.iter().filter_map(|&(number, code)| {
+    // Most operands are in no window.
+    let mut is_seen = vec![false; operands.iter().map(|&(number, _)| number as usize + 1).max().unwrap_or(0)];
+    for number in [Some(windows), others].into_iter().flatten().flat_map(Windows::operands) {
+        if let Some(is_seen) = is_seen.get_mut(number as usize) {
+            *is_seen = true;
+        }
+    }
+    let seen = operands.iter().filter(|&&(number, _)| is_seen[number as usize]);
+    let with_place = seen.filter_map(|&(number, code)| {
         let location = &profile.code[code.index()];
         let place = Place { module: location.module?.0, svma: location.offset };
         let served = served(&profile.machine, &location.counts.get().without_coherence());
@@ -175,31 +183,33 @@ impl StallParts {
     /// Fills the stall cycles of the profile's cells, and all other counts from these ([`Profile::sum_cells`]); and the core's cycles
     /// in all: as modelled, and no more than `measured_cycles` if the stalls have been held against what was measured.
     pub fn add_to(&self, profile: &mut Profile, measured_cycles: Option<f64>) {
-        // What each cell waits is asked twice: kept, it would take more room than the cells.
+        let measured = measured_cycles.zip(self.held);
+        let mut cells = std::mem::take(&mut profile.cells);
         let (mut of_own, mut of_others, mut unknown, mut elsewhere) = (0.0, 0.0, 0.0, 0.0);
-        for stalls in profile.cells.iter().map(|cell| self.of_cell(profile, cell)) {
+        let (mut accesses, mut left) = (0, 1.0);
+        for cell in &mut cells {
+            let mut counts = cell.counts.get();
+            let stalls = self.of_cell(profile, cell.code, &counts);
             of_own += stalls.own;
             of_others += stalls.of_others;
             unknown += stalls.unknown;
             elsewhere += if stalls.is_elsewhere { stalls.own } else { 0.0 };
+            accesses += counts.accesses();
+            if measured.is_none() {
+                stalls.fill(1.0, &mut counts);
+                cell.counts = counts.into();
+            }
         }
-        let measured = measured_cycles.zip(self.held);
-        let mut all = Counts::default();
-        profile.cells.iter().for_each(|cell| all += &cell.counts.get());
         // As many times as the windows' accesses are in the run's.
-        let by_accesses = all.accesses() as f64 / self.looked_at.max(1) as f64;
-        // The run has no more room than the stretches, whatever bursts stand for; unless it has by its accesses.
-        let left = measured.map_or(1.0, |(cycles, held)| {
+        let by_accesses = accesses as f64 / self.looked_at.max(1) as f64;
+        if let Some((cycles, held)) = measured {
+            // The run has no more room than the stretches, whatever bursts stand for; unless it has by its accesses.
             let room = (held.room * cycles).max(cycles - by_accesses * self.instant);
-            (room / (of_own + of_others).max(1.0)).min(1.0)
-        });
-        let mut cells = std::mem::take(&mut profile.cells);
-        for cell in &mut cells {
-            let stalls = self.of_cell(profile, cell);
-            cell.counts.change(|counts| {
-                counts.stall_cycles = ((stalls.own + stalls.of_others) * left).round() as u64;
-                counts.translation_stall_cycles = (stalls.of_translation * left).round() as u64;
-            });
+            left = (room / (of_own + of_others).max(1.0)).min(1.0);
+            // What each cell waits is asked once more: kept, it would take more room than the cells.
+            for cell in &mut cells {
+                cell.counts.change(|counts| self.of_cell(profile, cell.code, counts).fill(left, counts));
+            }
         }
         profile.cells = cells;
         profile.sum_cells();
@@ -221,7 +231,7 @@ impl StallParts {
             let modelled = |(_, held): (f64, HeldToTime)| of_own * held.modelled_times + of_others;
             profile.run.measured_cycles = measured.map(|(cycles, _)| cycles.round() as u64);
             profile.run.modelled_stall_cycles = measured.map(|it| modelled(it).round() as u64);
-        } else if all.accesses() > 0 {
+        } else if accesses > 0 {
             profile.attribution.notes.push(format!(
                 "How much of the wait other work hides is not known: what waits is code in no file (JIT), or was met too \
                  seldom. {NO_STALLS}"
@@ -229,18 +239,19 @@ impl StallParts {
         }
     }
 
-    fn of_cell(&self, profile: &Profile, cell: &Cell) -> Stalls {
-        let (machine, counts) = (&profile.machine, cell.counts.get());
+    /// What a cell of this row of code waits, by its other counts.
+    fn of_cell(&self, profile: &Profile, code: CodeIx, counts: &Counts) -> Stalls {
+        let machine = &profile.machine;
         // A prefetch may walk page tables, but nothing waits for it.
-        if profile.code.get(cell.code.index()).is_some_and(|code| code.kind == AccessKind::Prefetch) {
+        if profile.code.get(code.index()).is_some_and(|row| row.kind == AccessKind::Prefetch) {
             return Stalls::default();
         }
-        let (wait, of_others) = own_and_others(machine, &counts);
-        let parts = self.parts.get(cell.code.index()).copied().flatten();
+        let (wait, of_others) = own_and_others(machine, counts);
+        let parts = self.parts.get(code.index()).copied().flatten();
         let (own, unknown, is_elsewhere) = match parts {
             Some(parts) => (wait * parts.of_latency, 0.0, parts.is_elsewhere),
             None => {
-                let beyond = beyond_hits(machine, &counts);
+                let beyond = beyond_hits(machine, counts);
                 let unknown = if self.usual.is_none() { beyond } else { 0.0 };
                 (beyond * self.usual.unwrap_or(1.0), unknown, self.is_usual_elsewhere)
             }
@@ -248,7 +259,7 @@ impl StallParts {
         // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
         // behind the other: of what cores take from each other nothing is hidden.
         let part = parts.and_then(|parts| parts.of_translation).unwrap_or(self.usual_of_translation);
-        let of_translation = (machine.translation_cycles(&counts) as f64 * part).min(own);
+        let of_translation = (machine.translation_cycles(counts) as f64 * part).min(own);
         Stalls { own, of_others, of_translation, unknown, is_elsewhere }
     }
 }
@@ -265,6 +276,14 @@ struct Stalls {
     unknown: f64,
     /// Others than the windows of the whole run say it of its own.
     is_elsewhere: bool,
+}
+
+impl Stalls {
+    /// Notes this part of them, which is left, in the counts.
+    fn fill(&self, left: f64, counts: &mut Counts) {
+        counts.stall_cycles = ((self.own + self.of_others) * left).round() as u64;
+        counts.translation_stall_cycles = (self.of_translation * left).round() as u64;
+    }
 }
 
 fn limits(core: CoreInfo) -> CoreLimits {
@@ -336,7 +355,7 @@ fn served(machine: &MachineInfo, counts: &Counts) -> Served {
 
 #[cfg(test)]
 mod tests {
-    use memlens_profile::{CacheInfo, CodeLocation, Latencies, Object, ObjectIx, Thread, ThreadIx};
+    use memlens_profile::{CacheInfo, Cell, CodeLocation, Latencies, Object, ObjectIx, Thread, ThreadIx};
 
     use super::*;
 
