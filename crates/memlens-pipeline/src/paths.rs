@@ -117,12 +117,9 @@ impl Paths {
 
     /// The window ends; its accesses stand for so many. Windows of threads that take turns are shorter than others.
     pub fn end(&mut self, accesses: u64) {
-        let mut seen = std::mem::take(&mut self.seen);
-        let weight = accesses as f64 / seen.len().max(1) as f64;
-        for (triple, misses) in seen.drain(..) {
-            self.triples.add(triple, PathAmount { accesses: 1.0, misses } * weight);
-        }
-        self.seen = seen;
+        let weight = accesses as f64 / self.seen.len().max(1) as f64;
+        self.triples.add_all(&self.seen, |&misses| PathAmount { accesses: 1.0, misses } * weight);
+        self.seen.clear();
     }
 
     /// Whether a string instruction that has gone through so many elements is to be looked at.

@@ -18,6 +18,7 @@ pub struct PathAmount {
 }
 
 impl AddAssign for PathAmount {
+    #[inline]
     fn add_assign(&mut self, more: Self) {
         self.accesses += more.accesses;
         self.misses.iter_mut().zip(more.misses).for_each(|(sum, misses)| *sum += misses);
@@ -27,6 +28,7 @@ impl AddAssign for PathAmount {
 impl Mul<f64> for PathAmount {
     type Output = Self;
 
+    #[inline]
     fn mul(self, factor: f64) -> Self {
         Self { accesses: self.accesses * factor, misses: self.misses.map(|misses| misses * factor) }
     }
@@ -57,6 +59,24 @@ impl<K: Copy + Eq + Hash> PathAmounts<K> {
         if self.places.len() >= self.most && !self.places.contains_key(&key) {
             self.drop_lighter_half();
         }
+        let place = self.place(key);
+        self.amounts[place] += more;
+    }
+
+    /// As [`Self::add`] of one after the other. Each is waited for a few times, for memory: where nothing has to make room, many at a time,
+    /// first for all places, then for all amounts.
+    pub fn add_all<M>(&mut self, all: &[(K, M)], amount: impl Fn(&M) -> PathAmount) {
+        if self.places.len() + all.len() > self.most {
+            return all.iter().for_each(|(key, more)| self.add(*key, amount(more)));
+        }
+        let places: Vec<usize> = all.iter().map(|(key, _)| self.place(*key)).collect();
+        for (place, (_, more)) in places.into_iter().zip(all) {
+            self.amounts[place] += amount(more);
+        }
+    }
+
+    /// Where the amount of a key is, which there is room for.
+    fn place(&mut self, key: K) -> usize {
         let Self { places, amounts, free, .. } = self;
         let place = *places.entry(key).or_insert_with(|| {
             free.pop().unwrap_or_else(|| {
@@ -64,7 +84,7 @@ impl<K: Copy + Eq + Hash> PathAmounts<K> {
                 (amounts.len() - 1) as u32
             })
         });
-        amounts[place as usize] += more;
+        place as usize
     }
 
     /// All of them, in no order.
@@ -148,5 +168,26 @@ mod tests {
         let mut none = PathAmounts::with_room(0);
         none.add(1, one * 2.0);
         assert_eq!(none.iter().collect::<Vec<_>>(), [(1, PathAmount { accesses: 2.0, misses: [1.0; 5] })]);
+    }
+
+    #[test]
+    fn many_at_a_time_are_as_one_after_the_other() {
+        let (mut one_by_one, mut together) = (PathAmounts::with_room(100), PathAmounts::with_room(100));
+        // Windows of up to 40, each with some keys again and again and others for the first time, until there has to be made room.
+        let mut random = 1_u64;
+        for window in 0..60 {
+            let mut all = Vec::new();
+            for _ in 0..window % 41 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let key = (random >> 33) % 7 * (random >> 50) % (10 + 4 * window);
+                all.push((key, (random >> 40) as f64 / 3.0));
+            }
+            let amount = |&accesses: &f64| PathAmount { accesses, misses: [accesses / 7.0; 5] } * 0.3;
+            all.iter().for_each(|(key, more)| one_by_one.add(*key, amount(more)));
+            together.add_all(&all, amount);
+            assert_eq!(one_by_one.places, together.places);
+            assert_eq!((&one_by_one.amounts, &one_by_one.free), (&together.amounts, &together.free));
+        }
+        assert!(one_by_one.dropped > 0 && one_by_one.dropped == together.dropped);
     }
 }
