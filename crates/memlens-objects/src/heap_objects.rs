@@ -1,5 +1,6 @@
 //! Heap events in, objects out.
 
+use crate::heap_peak::HeapPeak;
 use crate::{Block, InsertError, Layer, LiveBlocks, Merge, ObjectId, ObjectTable, SiteId, Sites};
 
 /// Sites, objects and live blocks kept in step: what the pipeline feeds heap events to.
@@ -11,12 +12,14 @@ pub struct HeapObjects {
     sites: Sites,
     objects: ObjectTable,
     blocks: LiveBlocks,
+    peak: HeapPeak,
 }
 
 impl HeapObjects {
     /// Nothing allocated yet.
     pub fn new(merge: Merge) -> Self {
-        Self { sites: Sites::new(), objects: ObjectTable::new(merge), blocks: LiveBlocks::new() }
+        let (objects, blocks) = (ObjectTable::new(merge), LiveBlocks::new());
+        Self { sites: Sites::new(), objects, blocks, peak: HeapPeak::default() }
     }
 
     /// A block was allocated by this call stack. Returns the object it belongs to.
@@ -51,9 +54,10 @@ impl HeapObjects {
         site: SiteId,
         serial: u64,
     ) -> Result<ObjectId, InsertError> {
-        let Self { objects, blocks, .. } = self;
+        let Self { objects, blocks, peak, .. } = self;
         let object = objects.heap_object(site);
-        blocks.insert(Block { start, len_bytes, object, layer, serial }, &mut |b| end(objects, &b))?;
+        blocks.insert(Block { start, len_bytes, object, layer, serial }, &mut |b| end(objects, peak, &b))?;
+        peak.grew(len_bytes);
         if let Some(stats) = objects.stats_mut(object) {
             stats.allocated(len_bytes, serial);
         }
@@ -66,9 +70,9 @@ impl HeapObjects {
         if start == 0 {
             return None;
         }
-        let Self { objects, blocks, .. } = self;
-        let block = blocks.remove(start, layer, &mut |b| end(objects, &b))?;
-        end(objects, &block);
+        let Self { objects, blocks, peak, .. } = self;
+        let block = blocks.remove(start, layer, &mut |b| end(objects, peak, &b))?;
+        end(objects, peak, &block);
         Some(block)
     }
 
@@ -90,10 +94,14 @@ impl HeapObjects {
         if old_start == 0 {
             return self.allocated(new_start, new_len_bytes, layer, stack, serial);
         }
-        let Self { objects, blocks, .. } = self;
+        let Self { objects, blocks, peak, .. } = self;
         let old = blocks.block_starting_at(old_start, layer);
-        match blocks.moved(old_start, new_start, new_len_bytes, layer, &mut |b| end(objects, &b)) {
+        match blocks.moved(old_start, new_start, new_len_bytes, layer, &mut |b| end(objects, peak, &b)) {
             Ok(Some(old)) => {
+                match new_len_bytes.checked_sub(old.len_bytes) {
+                    Some(more) => peak.grew(more),
+                    None => peak.will_shrink(old.len_bytes - new_len_bytes, objects),
+                }
                 if let Some(stats) = objects.stats_mut(old.object) {
                     stats.resized(old.len_bytes, new_len_bytes);
                 }
@@ -102,7 +110,7 @@ impl HeapObjects {
             Ok(None) => self.allocated(new_start, new_len_bytes, layer, stack, serial),
             Err(error) => {
                 if let (InsertError::Capacity, Some(old)) = (error, old) {
-                    end(objects, &old);
+                    end(objects, peak, &old);
                 }
                 Err(error)
             }
@@ -118,6 +126,18 @@ impl HeapObjects {
     /// As [`LiveBlocks::lend_range`].
     pub fn lend_range(&mut self, addr: u64, now: u64) -> Option<Block> {
         self.blocks.lend_range(addr, now)
+    }
+
+    /// The most bytes of blocks that were live at one time, and what the sites' objects had of them, to the hundredth of it; with
+    /// [`Merge::Off`] nothing is known of these.
+    pub fn peak(&self) -> (u64, Vec<(ObjectId, u64)>) {
+        self.peak.most(&self.objects)
+    }
+
+    /// Forgets what was allocated so far, but not what is live: what a forked process starts from.
+    pub fn forget_history(&mut self) {
+        self.objects.forget_history();
+        self.peak.forget();
     }
 
     /// All objects.
@@ -141,7 +161,8 @@ impl HeapObjects {
     }
 }
 
-fn end(objects: &mut ObjectTable, block: &Block) {
+fn end(objects: &mut ObjectTable, peak: &mut HeapPeak, block: &Block) {
+    peak.will_shrink(block.len_bytes, objects);
     if let Some(stats) = objects.stats_mut(block.object) {
         stats.freed(block.len_bytes);
     }

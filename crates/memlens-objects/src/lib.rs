@@ -32,6 +32,7 @@
 
 pub mod alloc_functions;
 mod heap_objects;
+mod heap_peak;
 mod index_stats;
 mod live_blocks;
 mod object_id;

@@ -182,7 +182,7 @@ impl AddressSpace {
     /// opened by [`Self::open_modules`]. Cost: linear in its tables.
     pub fn fork(&self, forking: usize) -> Self {
         let mut heap = self.heap.clone();
-        heap.objects_mut().forget_history();
+        heap.forget_history();
         let modules = self.modules.iter().map(|module| LoadedModule {
             range: module.range.clone(),
             path: module.path.clone(),

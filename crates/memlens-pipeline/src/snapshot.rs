@@ -527,6 +527,9 @@ impl<'a> Builder<'a> {
             }
             _ => (u32::MAX, 0, *id),
         });
+        let (heap_peak, at_peak) = space.heap.peak();
+        let at_peak: FxHashMap<ObjectId, u64> = at_peak.into_iter().collect();
+        self.profile.run.heap_peak_bytes = Some(heap_peak);
         let mut rows: Vec<Object> = Vec::with_capacity(wanted.len());
         for (id, key) in wanted {
             let stats = objects.stats(id);
@@ -544,6 +547,10 @@ impl<'a> Builder<'a> {
                 row.max_live_bytes = Some(stats.max_live_bytes);
             } else if !allocated {
                 row.blocks = 1;
+            }
+            if is_heap(key) {
+                row.live_at_end_bytes = Some(stats.live_bytes);
+                row.live_at_peak_bytes = merged.then(|| at_peak.get(&id).copied().unwrap_or(0));
             }
             if let ObjectKey::HeapBlock { block, .. } = key
                 && !merged

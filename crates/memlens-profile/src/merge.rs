@@ -394,6 +394,9 @@ impl Merger {
                 (a, b) => a.or(b),
             };
         }
+        if self.position > 0 {
+            run.heap_peak_bytes = sum_of_known(run.heap_peak_bytes, profile.run.heap_peak_bytes);
+        }
         if self.position > 0
             && let (Some(sum), Some(part)) = (&mut run.effective_bursts, profile.run.effective_bursts)
         {
@@ -576,6 +579,11 @@ impl Merger {
                 existing.bytes = existing.bytes.zip(object.bytes).map(|(a, b)| a + b);
                 existing.max_live_bytes =
                     existing.max_live_bytes.zip(object.max_live_bytes).map(|(a, b)| a.max(b));
+                // Each process's at its own peak.
+                existing.live_at_peak_bytes =
+                    sum_of_known(existing.live_at_peak_bytes, object.live_at_peak_bytes);
+                existing.live_at_end_bytes =
+                    sum_of_known(existing.live_at_end_bytes, object.live_at_end_bytes);
                 existing.bursts = existing.bursts.zip(object.bursts).map(|(a, b)| (a + b).min(2));
                 // Processes have bursts of their own. One that never used it says nothing wrong of it.
                 let is_used = [&*existing, &object].map(|it| it.counts.accesses() > 0);
@@ -615,6 +623,14 @@ impl Merger {
             None => self.merged.code.push(CodeLocation { id: found.0.saturating_add(1), ..code }),
         }
         found
+    }
+}
+
+/// Of what is known of one at least.
+fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
     }
 }
 

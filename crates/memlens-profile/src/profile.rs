@@ -161,6 +161,10 @@ pub struct Object {
     pub bytes: Option<u64>,
     /// The most bytes live at one time.
     pub max_live_bytes: Option<u64>,
+    /// Of blocks of the heap: the bytes live when most of the whole heap was, to a hundredth of that; `None`: not known.
+    pub live_at_peak_bytes: Option<u64>,
+    /// The same when the program, or the recording, ended: what is left of it.
+    pub live_at_end_bytes: Option<u64>,
     /// In mode `burst`: the bursts that saw it, 2 for two and more. `None`: not known, or another mode.
     pub bursts: Option<u64>,
     /// In mode `burst`: the standard error of its wait, as far as its share of the whole's comes from which bursts there were. `None`: not
@@ -246,6 +250,8 @@ impl Default for Object {
             blocks: 0,
             bytes: None,
             max_live_bytes: None,
+            live_at_peak_bytes: None,
+            live_at_end_bytes: None,
             bursts: None,
             wait_error_cycles: None,
             stall_error_cycles: None,

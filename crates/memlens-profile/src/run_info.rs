@@ -62,6 +62,9 @@ pub struct RunInfo {
     /// may have no room for all of them. None: they have not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modelled_stall_cycles: Option<u64>,
+    /// The most bytes of heap blocks that were live at one time; `None`: not known. In merged profiles the sum of the processes' own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heap_peak_bytes: Option<u64>,
     /// What [`Profile::slices`](crate::Profile::slices) are counted in; `None`: there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<Clock>,
@@ -72,10 +75,11 @@ pub struct RunInfo {
 }
 
 impl RunInfo {
-    /// Takes over what was found out with the counts, which whoever knows the run otherwise does not know: what a model of the core says, and
-    /// in what slices are counted.
+    /// Takes over what was found out with the counts, which whoever knows the run otherwise does not know: what a model of the core says,
+    /// in what slices are counted, and how large the heap was.
     pub fn set_modelled(&mut self, made: &Self) {
         self.clock = made.clock;
+        self.heap_peak_bytes = made.heap_peak_bytes;
         self.core_cycles = made.core_cycles;
         self.measured_cycles = made.measured_cycles;
         self.modelled_stall_cycles = made.modelled_stall_cycles;

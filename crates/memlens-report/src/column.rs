@@ -65,6 +65,8 @@ pub enum Column {
     Where,
     HugeShare,
     When,
+    LiveAtPeakBytes,
+    LiveAtEndBytes,
 }
 
 /// What a row holds in a column; `None` is unknown.
@@ -84,7 +86,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 57] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -140,6 +142,8 @@ impl Column {
         Self::StallLow,
         Self::StallHigh,
         Self::When,
+        Self::LiveAtPeakBytes,
+        Self::LiveAtEndBytes,
     ];
 
     /// Whether it is a number by which things are found, and not how much there is of something.
@@ -190,6 +194,10 @@ impl Column {
                 ("bytes", "bytes requested over the whole run; of blocks that grew, what they grew by")
             }
             Self::MaxLiveBytes => ("max_live_bytes", "most bytes live at one time"),
+            Self::LiveAtPeakBytes => {
+                ("live_at_peak_bytes", "bytes live when most of the whole heap was; of the heap only")
+            }
+            Self::LiveAtEndBytes => ("live_at_end_bytes", "bytes live at the end: never freed"),
             Self::Accesses => ("accesses", "loads and stores; a modify is one access"),
             Self::Loads => ("loads", "loads, modifies included"),
             Self::Stores => ("stores", "stores, modifies included"),
@@ -273,7 +281,8 @@ impl Column {
 
     /// Whether it counts bytes.
     pub(crate) fn is_bytes(self) -> bool {
-        matches!(self, Self::Bytes | Self::MaxLiveBytes | Self::LoadBytes | Self::StoreBytes)
+        let is_live = matches!(self, Self::MaxLiveBytes | Self::LiveAtPeakBytes | Self::LiveAtEndBytes);
+        is_live || matches!(self, Self::Bytes | Self::LoadBytes | Self::StoreBytes)
     }
 
     /// Whether it says how much there is of something. Ends of intervals do not.
@@ -284,7 +293,8 @@ impl Column {
 
     /// Whether the program decides it alone: the same on each machine, and counted in each mode that has it.
     pub(crate) fn is_of_program(self) -> bool {
-        matches!(self, Self::Blocks | Self::Bytes | Self::MaxLiveBytes)
+        let is_live = matches!(self, Self::MaxLiveBytes | Self::LiveAtPeakBytes | Self::LiveAtEndBytes);
+        is_live || matches!(self, Self::Blocks | Self::Bytes)
     }
 
     /// Whether two profiles can have more and less of it: [`Column::Share`] stands for the cost.
@@ -333,6 +343,8 @@ impl Column {
             Self::Offset => Content::Count(row.offset),
             Self::Bytes => Content::Bytes(row.bytes),
             Self::MaxLiveBytes => Content::Bytes(row.max_live_bytes),
+            Self::LiveAtPeakBytes => Content::Bytes(row.live_at_peak_bytes),
+            Self::LiveAtEndBytes => Content::Bytes(row.live_at_end_bytes),
             Self::Accesses => Content::Count(known.accesses()),
             Self::Loads => Content::Count(known.loads),
             Self::Stores => Content::Count(known.stores),

@@ -338,6 +338,8 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) ->
     let mut size_pieces = vec![plural(row.blocks.unwrap_or(0), "block")];
     size_pieces.extend(row.bytes.map(|bytes| format!("{} requested", size(bytes))));
     size_pieces.extend(row.max_live_bytes.map(|bytes| format!("at most {} live at a time", size(bytes))));
+    size_pieces.extend(row.live_at_peak_bytes.map(|bytes| format!("{} at the heap's peak", size(bytes))));
+    size_pieces.extend(row.live_at_end_bytes.map(|bytes| format!("{} at the end", size(bytes))));
     let is_drawn = profile.run.estimated || profile.run.sampling.is_some();
     if is_drawn && objects.objects().any(|object| object.kind == ObjectKind::Heap) {
         size_pieces.push("as estimated from the blocks that were watched".to_owned());

@@ -170,6 +170,7 @@ fn run(profile: &Profile) -> Value {
         "notes": run.notes,
         "marks": marks,
         "effective_bursts": run.effective_bursts,
+        "heap_peak_bytes": run.heap_peak_bytes,
         "core_cycles": run.core_cycles,
         "measured_cycles": run.measured_cycles,
         "modelled_stall_cycles": run.modelled_stall_cycles,
@@ -412,6 +413,8 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
         "blocks": object.blocks,
         "bytes": object.bytes,
         "max_live_bytes": object.max_live_bytes,
+        "live_at_peak_bytes": object.live_at_peak_bytes,
+        "live_at_end_bytes": object.live_at_end_bytes,
         "wait_error_cycles": object.wait_error_cycles,
         "stall_error_cycles": object.stall_error_cycles,
         "backing": object.backing.map(|backing| json!({

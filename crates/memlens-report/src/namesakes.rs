@@ -9,7 +9,7 @@ use memlens_types::Counts;
 use crate::UnknownWord;
 use crate::interval::Certainties;
 use crate::place::object_place;
-use crate::row::{Row, Whole};
+use crate::row::{Row, Whole, sum_of_known};
 use crate::target::Target;
 use crate::word::the_one;
 
@@ -143,6 +143,8 @@ impl<'a> Namesakes<'a> {
             blocks: Some(self.objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
             bytes: bytes.reduce(|sum, more| Some(sum?.saturating_add(more?))).flatten(),
             max_live_bytes,
+            live_at_peak_bytes: sum_of_known(self.objects().map(|object| object.live_at_peak_bytes)),
+            live_at_end_bytes: sum_of_known(self.objects().map(|object| object.live_at_end_bytes)),
             huge_share: self.backing().and_then(|backing| backing.huge_share()),
             place: self.common(|object| object_place(profile, object)),
             certainties: Certainties::of_objects(profile, self.objects(), whole),

@@ -137,6 +137,8 @@ pub(crate) struct Row {
     pub(crate) offset: Option<u64>,
     pub(crate) bytes: Option<u64>,
     pub(crate) max_live_bytes: Option<u64>,
+    pub(crate) live_at_peak_bytes: Option<u64>,
+    pub(crate) live_at_end_bytes: Option<u64>,
     /// Part of its memory that lay in huge pages when most of it was there.
     pub(crate) huge_share: Option<f64>,
     pub(crate) pattern: Option<String>,
@@ -190,6 +192,8 @@ impl Row {
             offset: None,
             bytes: None,
             max_live_bytes: None,
+            live_at_peak_bytes: None,
+            live_at_end_bytes: None,
             huge_share: None,
             pattern: None,
             objects: None,
@@ -213,6 +217,8 @@ impl Row {
         Self {
             blocks: Some(objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
             bytes: Some(objects().filter_map(|object| object.bytes).fold(0, u64::saturating_add)),
+            live_at_peak_bytes: profile.run.heap_peak_bytes,
+            live_at_end_bytes: sum_of_known(objects().map(|object| object.live_at_end_bytes)),
             ..Self::new(profile, String::new(), totals, true, Whole::of(profile, totals))
         }
     }
@@ -231,6 +237,11 @@ impl Row {
     pub(crate) fn stall_interval(&self) -> Option<(f64, f64)> {
         self.certainties.stall?.interval(self.stall_share?)
     }
+}
+
+/// The sum of what is known; None: nothing is.
+pub(crate) fn sum_of_known(all: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    all.flatten().reduce(u64::saturating_add)
 }
 
 /// The share that says what matters most: of what the core waits for, if one was modelled and that is any time to speak of, else of the

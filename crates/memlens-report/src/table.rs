@@ -461,6 +461,8 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
         | Column::Blocks
         | Column::Bytes
         | Column::MaxLiveBytes
+        | Column::LiveAtPeakBytes
+        | Column::LiveAtEndBytes
         | Column::HugeShare => None,
         Column::Fetches => Some(counted),
         _ if column.is_of_accesses() => Some(counted),
@@ -519,6 +521,8 @@ pub(crate) fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
             | Column::Blocks
             | Column::Bytes
             | Column::MaxLiveBytes
+            | Column::LiveAtPeakBytes
+            | Column::LiveAtEndBytes
             | Column::HugeShare
             | Column::Where
             | Column::Objects

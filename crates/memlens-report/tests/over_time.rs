@@ -22,7 +22,7 @@ fn parts_of_the_run_say_what_they_waited_for() {
     profile.marks = vec![Mark { instructions: 2_000_000_000, thread: None, name: "search".into() }];
     let text = over_time(&profile, None, &wide()).expect("slices");
     assert!(text.starts_with("over time · 4 slices of 578M instructions\n"), "{text}");
-    assert!(text.contains("at most 548 MiB of the heap live, at 75.0 %"), "{text}");
+    assert!(text.contains("at most 549 MiB of the heap live, at 75.0 %"), "{text}");
     let parts: Vec<String> = lines_with(&text, " % ").into_iter().skip(1).collect();
     assert_eq!(parts[0], "0 % <0.1 0");
     assert_eq!(parts[1], "25.0 % 1.0 ▍ 512Mi column 100 %");
@@ -40,7 +40,8 @@ fn objects_have_a_course_of_costs_and_one_of_bytes() {
     let text = over_time(&profile, None, &wide()).expect("slices");
     let column = lines_with(&text, "column");
     let of_bytes = column.last().expect("a row");
-    assert!(of_bytes.starts_with("512Mi 1 column heap ············████████████"), "{text}");
+    assert!(of_bytes.starts_with("512Mi 512Mi 512Mi 1 column heap ············████████████"), "{text}");
+    assert!(lines_with(&text, "newq").last().expect("a row").starts_with("32Mi 0 32Mi 5 newq heap"), "{text}");
     let visited = lines_with(&text, "visited");
     assert!(
         visited.iter().any(|line| line.starts_with("39.4 3 visited heap ····") && line.ends_with("75.0 %")),
@@ -77,6 +78,7 @@ fn headers_tables_and_details_have_sparklines() {
     assert!(lines_with(&text, "over time")[0].contains("wait · "), "{text}");
     assert!(lines_with(&text, "visited")[0].contains("······▃▃▃███"), "{text}");
     let detail = object_detail(&profile, "visited", &wide()).expect("an object");
+    assert!(detail.contains("4 MiB at the heap's peak · 4 MiB at the end"), "{detail}");
     assert!(lines_with(&detail, "over time")[0].ends_with("live, 4 MiB at 75.0 %"), "{detail}");
     // Without slices nothing is said.
     let text = table(&bfs::profile(), &View { width: 200, ..View::default() });

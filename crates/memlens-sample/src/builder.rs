@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_fields::{Layouts, Offset, Offsets, Seen as SeenField, TypeOf, add_fields};
 use memlens_locality::{CostSpread, Summary};
+use memlens_objects::SiteId;
 use memlens_patterns::Sources;
 use memlens_profile::{
     Cell, CodeIx, CodeLocation, Frame, FrameIx, FramesOfCalls, Module as ModuleRow, ModuleIx, Object,
@@ -25,7 +26,7 @@ use crate::naming::{HeldType, NamedObject, Namer, access_of, offset_in};
 use crate::part_places::PartPlaces;
 use crate::recording::{Recording, Tally};
 use crate::site_naming::code_of;
-use crate::slices::add_slices;
+use crate::slices::{add_live, add_slices};
 use crate::spot::Spot;
 use crate::static_attribution::CodeSamples;
 use crate::unseen::{Missing, Unseen, pieces};
@@ -415,11 +416,13 @@ impl ProfileBuilder {
             }
         }
         let when = rows.divided_when(&sites);
-        let of_sites = |object: u32| {
-            let site = rows.objects[object as usize].site;
-            site.map(|site| self.namer.site_stack(site.site).1.to_vec()).unwrap_or_default()
-        };
-        add_slices(&mut profile, recording, (&when, &self.code_samples_when), &places, of_sites);
+        let is_heap = |place: &ObjectIx| profile.objects[place.index()].kind == ObjectKind::Heap;
+        let heap: Vec<(ObjectIx, Vec<SiteId>)> = (rows.objects.iter().zip(&places))
+            .filter_map(|(object, place)| Some((object.site?, place.filter(is_heap)?)))
+            .map(|(site, place)| (place, self.namer.site_stack(site.site).1.to_vec()))
+            .collect();
+        add_slices(&mut profile, recording, (&when, &self.code_samples_when), &places, &heap);
+        add_live(&mut profile, recording, &heap);
         self.layouts = layouts;
         profile.note_generated_code();
         profile.note_huge_pages();

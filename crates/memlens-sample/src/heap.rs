@@ -323,6 +323,11 @@ impl Heap {
         process.blocks.live_bytes(site) + process.mappings.live_bytes(site)
     }
 
+    /// Whether nothing is known of any process.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
     /// The same of all sites' blocks, in all processes.
     pub fn live_of_sites(&self) -> FxHashMap<SiteId, f64> {
         let mut live = FxHashMap::default();

@@ -16,15 +16,31 @@ pub struct LiveCourse {
     looks: Vec<Look>,
     /// How many times looks were thinned out.
     thinned: u32,
+    /// The one that saw most, and the last.
+    most: Look,
+    last: Look,
 }
 
-#[derive(Debug)]
-struct Look {
+/// What was live at a time.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
     at_ns: u64,
     /// The larger sites, with their bytes.
     sites: FxHashMap<SiteId, f64>,
     /// All of them.
     bytes: f64,
+}
+
+impl Look {
+    /// Bytes of a site.
+    pub fn of(&self, site: SiteId) -> f64 {
+        self.sites.get(&site).copied().unwrap_or(0.0)
+    }
+
+    /// Bytes of all sites.
+    pub fn bytes(&self) -> f64 {
+        self.bytes
+    }
 }
 
 impl LiveCourse {
@@ -38,7 +54,11 @@ impl LiveCourse {
     pub fn look(&mut self, at_ns: u64, sites: FxHashMap<SiteId, f64>) {
         let bytes: f64 = sites.values().sum();
         let is_large = |(_, own): &(SiteId, f64)| *own >= LEAST * bytes && *own > 0.0;
-        self.looks.push(Look { at_ns, sites: sites.into_iter().filter(is_large).collect(), bytes });
+        self.last = Look { at_ns, sites: sites.into_iter().filter(is_large).collect(), bytes };
+        if bytes > self.most.bytes {
+            self.most = self.last.clone();
+        }
+        self.looks.push(self.last.clone());
         if self.looks.len() > MOST {
             self.thinned += 1;
             let mut number = 0;
@@ -49,16 +69,25 @@ impl LiveCourse {
         }
     }
 
-    /// Bytes of some sites at a time, and of all; None: nothing was live yet, or ever.
-    pub fn at(&self, at_ns: u64) -> Option<(impl Fn(SiteId) -> f64, f64)> {
+    /// What was live at a time; None: nobody had looked yet.
+    pub fn at(&self, at_ns: u64) -> Option<&Look> {
         let behind = self.looks.partition_point(|look| look.at_ns <= at_ns);
-        let look = self.looks.get(behind.checked_sub(1)?)?;
-        Some((|site| look.sites.get(&site).copied().unwrap_or(0.0), look.bytes))
+        self.looks.get(behind.checked_sub(1)?)
+    }
+
+    /// What was live when most was, of all looks.
+    pub fn most(&self) -> &Look {
+        &self.most
+    }
+
+    /// What was live at the last look.
+    pub fn last(&self) -> &Look {
+        &self.last
     }
 
     /// Whether anything was ever live.
     pub fn is_known(&self) -> bool {
-        self.looks.iter().any(|look| look.bytes > 0.0)
+        self.most.bytes > 0.0
     }
 }
 
@@ -81,9 +110,16 @@ mod tests {
         }
         assert!(course.looks.len() <= MOST && looks < 2000, "{} {looks}", course.looks.len());
         assert!(course.at(0).is_none());
-        let (of, all) = course.at(50_000_000_000).expect("a look");
-        assert!((49e9..=50e9).contains(&of(site(1))) && all == of(site(1)) + 1.0, "{all}");
+        let look = course.at(50_000_000_000).expect("a look");
+        assert!(
+            (49e9..=50e9).contains(&look.of(site(1))) && look.bytes() == look.of(site(1)) + 1.0,
+            "{look:?}"
+        );
         // Too small, and never there.
-        assert_eq!((of(site(2)), of(site(3))), (0.0, 0.0));
+        assert_eq!((look.of(site(2)), look.of(site(3))), (0.0, 0.0));
+        // The end, where most was freed, is the last look and not the largest one.
+        course.look(at_ns, [(site(2), 1.0)].into_iter().collect());
+        assert_eq!((course.last().of(site(2)), course.last().bytes()), (1.0, 1.0));
+        assert!(course.most().of(site(1)) > 99e9 && course.is_known());
     }
 }

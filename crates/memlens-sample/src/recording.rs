@@ -178,8 +178,16 @@ impl Recording {
 
     /// The last bursts of all threads stand for what is known by now: before a profile is made.
     pub fn settle(&mut self) {
+        self.look_at_heap();
         if let Some(bursts) = &mut self.bursts {
             bursts.settle(None);
+        }
+    }
+
+    /// How much of the heap is live now: before some of it, or what is known of it, is gone.
+    fn look_at_heap(&mut self) {
+        if let Some((_, last)) = self.times_ns.filter(|_| !self.heap.is_empty()) {
+            self.live.look(last, self.heap.live_of_sites());
         }
     }
 
@@ -335,6 +343,7 @@ impl Recording {
 
     /// What was known of these processes holds no more.
     fn forget(&mut self, pids: &[u32]) {
+        self.look_at_heap();
         for pid in pids {
             self.heap.forget(*pid);
             self.spaces.remove(pid);

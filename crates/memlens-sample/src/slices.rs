@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use memlens_objects::SiteId;
 use memlens_profile::{Clock, MOST_SLICES, ObjectIx, Profile, Slice, SliceIx, SliceSums, SliceUse};
-use memlens_types::ObjectKind;
 
+use crate::live_course::Look;
 use crate::recording::Recording;
 use crate::when::When;
 
 /// Gives a profile, whose counts are there, its slices: `when` has it by object, and `unnamed` of samples that have an object only as far as
-/// code tells. `of_sites`: the allocation sites of an object.
+/// code tells. `heap`: objects of the heap, with their allocation sites.
 pub fn add_slices(
     profile: &mut Profile,
     recording: &Recording,
     (when, unnamed): (&BTreeMap<u32, When>, &When),
     places: &[Option<ObjectIx>],
-    of_sites: impl Fn(u32) -> Vec<SiteId>,
+    heap: &[(ObjectIx, Vec<SiteId>)],
 ) {
     let slices = slices(profile, recording);
     let Some((began_ns, _)) = recording.times_ns().filter(|_| !slices.is_empty()) else { return };
@@ -36,33 +36,43 @@ pub fn add_slices(
             }
         }
     }
-    if recording.live().is_known() {
-        let sites: Vec<(ObjectIx, Vec<SiteId>)> = (0..)
-            .zip(places)
-            .filter_map(|(object, place)| Some((object, (*place)?)))
-            .filter(|&(_, place)| profile.objects[place.index()].kind == ObjectKind::Heap)
-            .map(|(object, place)| (place, of_sites(object)))
-            .collect();
-        for (at, slice) in (0..).zip(&slices) {
-            let Some((live_of, all)) = recording.live().at(began_ns + slice.end) else { continue };
-            let mut others = all;
-            let mut live = |object, bytes: f64| {
-                let (slice, live_bytes) = (SliceIx(at), Some(bytes.round() as u64));
-                sums.add(SliceUse { slice, object, live_bytes, ..SliceUse::default() });
-            };
-            for (place, sites) in &sites {
-                let bytes: f64 = sites.iter().map(|&site| live_of(site)).sum();
-                others -= bytes;
-                if bytes >= 1.0 {
-                    live(Some(*place), bytes);
-                }
+    for (at, slice) in (0..).zip(&slices) {
+        let Some(look) = recording.live().at(began_ns + slice.end).filter(|_| recording.live().is_known())
+        else {
+            continue;
+        };
+        let mut others = look.bytes();
+        let mut live = |object, bytes: f64| {
+            let (slice, live_bytes) = (SliceIx(at), Some(bytes.round() as u64));
+            sums.add(SliceUse { slice, object, live_bytes, ..SliceUse::default() });
+        };
+        for (place, sites) in heap {
+            let bytes: f64 = sites.iter().map(|&site| look.of(site)).sum();
+            others -= bytes;
+            if bytes >= 1.0 {
+                live(Some(*place), bytes);
             }
-            live(None, others.max(0.0));
         }
+        live(None, others.max(0.0));
     }
     profile.run.clock = Some(Clock::Nanoseconds);
     profile.slices = slices;
     profile.slice_uses = sums.finish();
+}
+
+/// Says what of the heap was live when most was, and at the end.
+pub fn add_live(profile: &mut Profile, recording: &Recording, heap: &[(ObjectIx, Vec<SiteId>)]) {
+    let live = recording.live();
+    if !live.is_known() {
+        return;
+    }
+    profile.run.heap_peak_bytes = Some(live.most().bytes().round() as u64);
+    for (place, sites) in heap {
+        let bytes = |look: &Look| sites.iter().map(|&site| look.of(site)).sum::<f64>().round() as u64;
+        let object = &mut profile.objects[place.index()];
+        object.live_at_peak_bytes = Some(bytes(live.most()));
+        object.live_at_end_bytes = Some(bytes(live.last()));
+    }
 }
 
 /// As many slices as what was seen is good for.

@@ -77,6 +77,12 @@ impl Row for Object {
         c.column("blocks", "allocations, mappings or frames merged into it", &mut self.blocks);
         c.column("bytes", "bytes of all blocks as requested, summed over the run; of one that `realloc` enlarged, what it grew by", &mut self.bytes);
         c.column("max_live_bytes", "most bytes live at one time", &mut self.max_live_bytes);
+        c.column(
+            "live_at_peak_bytes",
+            "bytes live when most of the whole heap was; null: not known, or not of the heap",
+            &mut self.live_at_peak_bytes,
+        );
+        c.column("live_at_end_bytes", "the same at the end", &mut self.live_at_end_bytes);
         c.column("bursts", "bursts that saw it, 2 for two and more; null: not known", &mut self.bursts);
         c.column(
             "wait_error_cycles",

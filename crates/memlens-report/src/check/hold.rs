@@ -266,7 +266,8 @@ impl<'a> Objects<'a> {
 
 /// Whether it is known of some objects only: frames have no size, and how memory is backed is looked up for large blocks.
 fn is_of_some(column: Column) -> bool {
-    matches!(column, Column::Bytes | Column::MaxLiveBytes | Column::HugeShare)
+    let is_live = matches!(column, Column::MaxLiveBytes | Column::LiveAtPeakBytes | Column::LiveAtEndBytes);
+    is_live || matches!(column, Column::Bytes | Column::HugeShare)
 }
 
 /// What is held, in one profile.

@@ -113,6 +113,12 @@ impl<'a> OverTime<'a> {
         ends.rev().max_by_key(|&(_, live)| live).filter(|&(_, live)| live > 0)
     }
 
+    /// The same; of the whole program it may be known that more was live within a slice.
+    fn peak_of(&self, is_whole: bool, uses: &[SliceUse]) -> Option<(u64, u64)> {
+        let known = self.profile.run.heap_peak_bytes.filter(|_| is_whole).unwrap_or(0);
+        self.peak(uses).map(|(at, most)| (at, most.max(known)))
+    }
+
     /// A moment for people: how far into the run, or when.
     fn moment(&self, at: u64) -> String {
         let since = at.saturating_sub(self.begin());

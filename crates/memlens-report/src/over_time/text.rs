@@ -1,15 +1,15 @@
 //! For people.
 
-use memlens_profile::{Clock, Profile, SliceUse};
+use memlens_profile::{Clock, Object, Profile, SliceUse};
 
 use super::{OverTime, SPARK, cost_of};
 use crate::View;
 use crate::grid::{Elide, Grid, GridCell, GridColumn, Style, heading, wrapped};
 use crate::header::Fact;
 use crate::namesakes::Namesakes;
-use crate::number::{bytes, count, percent_of_share, seconds, size};
+use crate::number::{UNKNOWN, bytes, count, percent_of_share, seconds, size};
 use crate::page::Page;
-use crate::row::row_number;
+use crate::row::{row_number, sum_of_known};
 use crate::styled::Layout;
 
 /// Objects that it has.
@@ -50,7 +50,7 @@ pub(crate) fn facts(profile: &Profile, objects: Option<&Namesakes<'_>>) -> Fact 
     if cost_of(&uses) > 0 {
         pieces.push(format!("{} {}", sparkline(&time.costs(&uses, SPARKS[0])), time.cost_word()));
     }
-    if let Some((at, most)) = time.peak(&uses) {
+    if let Some((at, most)) = time.peak_of(objects.is_none(), &uses) {
         let line =
             sparkline(&time.live(&uses, SPARKS[0]).iter().map(|&live| live as f64).collect::<Vec<_>>());
         let what = if objects.is_some() { "live" } else { "heap" };
@@ -121,7 +121,7 @@ fn head(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, uses: &[SliceUse],
     if profile.run.sampling.is_none() {
         pieces.push(format!("{} is without hits of the first level", time.cost_word()));
     }
-    if let Some((at, most)) = time.peak(uses) {
+    if let Some((at, most)) = time.peak_of(objects.is_none(), uses) {
         pieces.push(format!("at most {} of the heap live, at {}", size(most), time.moment(at)));
     }
     out.append(wrapped("", 0, &pieces, view.width));
@@ -221,76 +221,70 @@ type Rows<'a> = Vec<(Namesakes<'a>, Vec<SliceUse>)>;
 fn costs(time: &OverTime<'_>, rows: &Rows<'_>, view: &View) -> Grid {
     let whole = cost_of(&time.timeline.whole).max(1) as f64;
     let costly = rows.iter().filter(|(_, uses)| cost_of(uses) > 0);
-    of_objects(
-        time,
-        costly.take(OBJECTS),
-        view,
-        [time.cost_word(), "%"],
-        ["over time, each", "against its own most"],
-        |uses| {
-            let values = time.costs(uses, sparks(view));
-            (percent_of_share(cost_of(uses) as f64 / whole), values)
-        },
-    )
+    let course = ["over time, each", "against its own most"];
+    of_objects(time, costly.take(OBJECTS), view, (&[[time.cost_word(), "%"]], course), |_, uses| {
+        let values = time.costs(uses, sparks(view));
+        (vec![percent_of_share(cost_of(uses) as f64 / whole)], values)
+    })
 }
 
-/// What has most memory, over time.
+/// What had most memory when most of the heap was live, and what is left of it.
 fn memory(time: &OverTime<'_>, rows: &Rows<'_>, view: &View) -> Grid {
     let most = |uses: &[SliceUse]| time.peak(uses).map_or(0, |(_, most)| most);
+    let live =
+        |objects: &Namesakes<'_>, of: fn(&Object) -> Option<u64>| sum_of_known(objects.objects().map(of));
+    let at_peak = |objects: &Namesakes<'_>| live(objects, |object| object.live_at_peak_bytes);
     let mut large: Vec<_> = rows.iter().filter(|(_, uses)| most(uses) > 0).collect();
-    large.sort_by_key(|(_, uses)| std::cmp::Reverse(most(uses)));
-    let large = large.into_iter().take(OBJECTS);
-    of_objects(
-        time,
-        large,
-        view,
-        ["most", "live"],
-        ["heap over time, each", "against its own most"],
-        |uses| {
-            let values = time.live(uses, sparks(view)).iter().map(|&live| live as f64).collect();
-            (bytes(most(uses)), values)
-        },
-    )
+    large.sort_by_key(|(objects, uses)| std::cmp::Reverse((at_peak(objects).unwrap_or(0), most(uses))));
+    let course = ["heap over time, each", "against its own most"];
+    let amounts = [["at the", "peak"], ["at the", "end"], ["", "most"]];
+    let shown = |amount: Option<u64>| amount.map_or(UNKNOWN.to_owned(), bytes);
+    of_objects(time, large.into_iter().take(OBJECTS), view, (&amounts, course), |objects, uses| {
+        let values = time.live(uses, sparks(view)).iter().map(|&live| live as f64).collect();
+        let at_end = live(objects, |object| object.live_at_end_bytes);
+        (vec![shown(at_peak(objects)), shown(at_end), bytes(most(uses))], values)
+    })
 }
 
 fn sparks(view: &View) -> usize {
     SPARKS[usize::from(view.width >= WIDE)]
 }
 
-/// A row each of some objects: how much, and its course.
+/// A row each of some objects: amounts, and their course.
 fn of_objects<'r>(
     time: &OverTime<'_>,
     rows: impl Iterator<Item = &'r (Namesakes<'r>, Vec<SliceUse>)>,
     view: &View,
-    much: [&'static str; 2],
-    course: [&'static str; 2],
-    of: impl Fn(&[SliceUse]) -> (String, Vec<f64>),
+    (amounts, course): (&[[&'static str; 2]], [&'static str; 2]),
+    of: impl Fn(&Namesakes<'_>, &[SliceUse]) -> (Vec<String>, Vec<f64>),
 ) -> Grid {
     let (mut cells, mut targets) = (Vec::new(), Vec::new());
     for (objects, uses) in rows {
         let Some(first) = objects.objects().next() else { continue };
-        let (amount, values) = of(uses);
+        let (amounts, values) = of(objects, uses);
         let peak = (0..values.len()).rev().max_by(|&one, &other| values[one].total_cmp(&values[other]));
         let at = peak.map_or(0, |part| time.timeline.length() * part as u64 / values.len().max(1) as u64);
-        cells.push(vec![
-            GridCell::new(amount, Style::Plain),
+        let mut row: Vec<GridCell> =
+            amounts.iter().map(|amount| GridCell::new(amount, Style::Plain)).collect();
+        row.extend([
             GridCell::new(row_number(first.id, objects.members().len() - 1), Style::Plain),
             GridCell::new(&first.name, Style::Bold),
             GridCell::new(first.kind.as_str(), Style::Dim),
             GridCell::new(sparkline(&values), Style::Plain),
             GridCell::new(time.moment(time.begin() + at), Style::Dim),
         ]);
+        cells.push(row);
         targets.push(objects.target());
     }
     let wide = sparks(view);
-    let columns = vec![
-        GridColumn::number(much, 0),
+    let mut columns: Vec<GridColumn> = amounts.iter().map(|&titles| GridColumn::number(titles, 0)).collect();
+    columns.extend([
         GridColumn::number(["", "#"], 1),
         GridColumn::text(["", "object"], 0, (12, 36), Elide::BeforeLastComponent),
         GridColumn::text(["", "kind"], 3, (4, 8), Elide::End),
         GridColumn::text(course, 0, (wide, wide), Elide::End),
         GridColumn::number(["most", "at"], 2),
-    ];
+    ]);
     Grid { rows: cells, columns, footer: None, targets }
 }
 

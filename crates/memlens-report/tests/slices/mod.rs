@@ -8,6 +8,11 @@ pub fn with_slices(mut profile: Profile) -> Profile {
     profile.run.clock = Some(Clock::Instructions);
     profile.slices =
         (0..4).map(|at| Slice { begin: instructions * at / 4, end: instructions * (at + 1) / 4 }).collect();
+    for (object, at_peak, at_end) in [(0, 512, 512), (2, 4, 4), (4, 32, 0)] {
+        let object = &mut profile.objects[object];
+        (object.live_at_peak_bytes, object.live_at_end_bytes) = (Some(at_peak << 20), Some(at_end << 20));
+    }
+    profile.run.heap_peak_bytes = Some(549 << 20);
     // Object, and of each slice what it cost and how many MiB it had live.
     let uses = [
         (Some(0), [(0, 0), (100, 512), (4000, 512), (2000, 512)]),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{compiled, failing, stderr, succeeding};
+use crate::support::{call, compiled, failing, stderr, succeeding};
 use serde_json::Value;
 
 /// Walks a ring of 16 MiB in random order, frees it, and walks another one. With a time each walk goes on for so many seconds.
@@ -155,13 +155,32 @@ fn the_most_that_is_live_is_what_massif_says() {
         lines.map(|value| value.parse().expect("a number")).collect()
     };
     let most = values("mem_heap_B").into_iter().max();
-    let slices = report(folder.path())["over_time"]["slices"].as_array().cloned().expect("slices");
+    let report = report(folder.path());
+    let slices = report["over_time"]["slices"].as_array().cloned().expect("slices");
     let live: Vec<u64> = slices.iter().filter_map(|slice| slice["live_bytes"].as_u64()).collect();
     // While a ring is made it and its order are there, and nothing else.
     assert_eq!(
         (live.iter().copied().max(), most),
         (Some((16 << 20) + (1 << 20)), Some((16 << 20) + (1 << 20)))
     );
+    assert_eq!(report["run"]["heap_peak_bytes"].as_u64(), most);
+    for (condition, code) in [
+        ("live_at_peak_bytes > 18MiB", 0),
+        ("live_at_peak_bytes > 16MiB", 1),
+        ("live_at_end_bytes > 1MiB", 0),
+    ] {
+        let checked = call(folder.path(), &["check", "p", "--fail-if", condition]);
+        assert_eq!(checked.status.code(), Some(code), "{condition}: {}", stderr(&checked));
+    }
+    // And whose that is; the program frees all that it allocates, and the buffer of its output is the library's.
+    let of_name = |name: &str, word: &str| -> Option<u64> {
+        let objects = report["objects"].as_array().expect("objects").iter();
+        objects.filter(|it| it["name"] == name).map(|it| it[word].as_u64()).sum()
+    };
+    for (name, bytes) in [("first", 16 << 20), ("order", 1 << 20), ("second", 0)] {
+        assert_eq!(of_name(name, "live_at_peak_bytes"), Some(bytes), "{name}");
+        assert_eq!(of_name(name, "live_at_end_bytes"), Some(0), "{name}");
+    }
     // Both clocks count instructions; a dynamic linker finds more to do in one of them.
     let ends = (slices.last().and_then(|last| last["end"].as_u64()), values("time").last().copied());
     let (ours, theirs) = (ends.0.expect("an end") as f64, ends.1.expect("an end") as f64);
@@ -175,6 +194,13 @@ fn bursts_and_samples_tell_phases_apart_by_time() {
         record(folder.path(), mode, &["1"]);
         let report = each_has_its_phase(folder.path());
         assert_eq!(report["over_time"]["clock"], "nanoseconds");
+        // Blocks so large are watched for certain.
+        let rings = report["objects"].as_array().expect("objects").iter();
+        let rings = rings.filter(|it| it["name"] == "first" || it["name"] == "second");
+        let of = |ring: &Value, word: &str| ring[word].as_u64().unwrap_or_default();
+        let at_peak: Vec<u64> = rings.clone().map(|ring| of(ring, "live_at_peak_bytes")).collect();
+        assert_eq!((at_peak.iter().sum::<u64>(), at_peak.len()), (16 << 20, 2), "{mode}: {at_peak:?}");
+        assert!(rings.clone().all(|ring| of(ring, "live_at_end_bytes") == 0), "{mode}");
     }
 }
 
@@ -192,7 +218,7 @@ fn processes_that_begin_at_different_times_have_their_own() {
         let words = ["run", "--mode", "exact", "--quiet", "--out", rank, "--", "./phases"];
         succeeding(folder.path(), &words);
     }
-    let merged = crate::support::call(folder.path(), &["merge", "a", "b", "--out", "job"]);
+    let merged = call(folder.path(), &["merge", "a", "b", "--out", "job"]);
     assert!(merged.status.success(), "{}", stderr(&merged));
     let text = succeeding(folder.path(), &["report", "job", "--over-time"]);
     assert!(text.contains("at most 34 MiB of the heap live"), "{text}");
