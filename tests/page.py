@@ -166,7 +166,7 @@ def charts_show_what_was_when(page):
     report = json.loads(page.report("--format", "json"))
     slices = report["over_time"]["slices"]
     costs, live = page.do()["charts"]
-    expect(costs["title"].startswith("wait") and live["title"] == "live heap", f"{costs['title']} {live['title']}")
+    expect(costs["title"] == "wait for misses" and live["title"] == "live heap", f"{costs['title']} {live['title']}")
     heights, columns = {}, {}
     for part in live["parts"]:
         columns.setdefault(part["x"], []).append(part)

@@ -57,9 +57,12 @@ impl HeapObjects {
         let Self { objects, blocks, peak, .. } = self;
         let object = objects.heap_object(site);
         blocks.insert(Block { start, len_bytes, object, layer, serial }, &mut |b| end(objects, peak, &b))?;
-        peak.grew(len_bytes);
+        if is_counted(layer) {
+            peak.grew(len_bytes);
+        }
         if let Some(stats) = objects.stats_mut(object) {
             stats.allocated(len_bytes, serial);
+            stats.is_nested |= !is_counted(layer);
         }
         Ok(object)
     }
@@ -99,6 +102,7 @@ impl HeapObjects {
         match blocks.moved(old_start, new_start, new_len_bytes, layer, &mut |b| end(objects, peak, &b)) {
             Ok(Some(old)) => {
                 match new_len_bytes.checked_sub(old.len_bytes) {
+                    _ if !is_counted(layer) => {}
                     Some(more) => peak.grew(more),
                     None => peak.will_shrink(old.len_bytes - new_len_bytes, objects),
                 }
@@ -161,8 +165,15 @@ impl HeapObjects {
     }
 }
 
+/// Whether blocks of a layer are of the heap's size. What lies in them is not, once more.
+fn is_counted(layer: Layer) -> bool {
+    layer <= Layer::HEAP
+}
+
 fn end(objects: &mut ObjectTable, peak: &mut HeapPeak, block: &Block) {
-    peak.will_shrink(block.len_bytes, objects);
+    if is_counted(block.layer) {
+        peak.will_shrink(block.len_bytes, objects);
+    }
     if let Some(stats) = objects.stats_mut(block.object) {
         stats.freed(block.len_bytes);
     }

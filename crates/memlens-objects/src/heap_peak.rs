@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn the_peak_is_when_most_is_live_at_one_time() {
         let mut heap = HeapObjects::new(Merge::BySite);
-        let mut allocated = |heap: &mut HeapObjects, start: u64, len_bytes: u64, stack: u64| {
+        let allocated = |heap: &mut HeapObjects, start: u64, len_bytes: u64, stack: u64| {
             heap.allocated(start, len_bytes, Layer::HEAP, &[stack], 0).expect("room")
         };
         let first = allocated(&mut heap, 0x10_0000, 6000, 1);
@@ -82,6 +82,13 @@ mod tests {
         let third = allocated(&mut heap, 0x20_0000, 50, 3);
         heap.freed(0x20_0000, Layer::HEAP);
         assert_eq!(heap.peak().0, 10_000);
+        // What lies in a block is in its bytes.
+        heap.allocated(0x60_0000, 9000, Layer::HEAP, &[4], 0).expect("room");
+        let nested = heap.allocated(0x60_0000, 5000, Layer::POOL, &[5], 0).expect("room");
+        assert_eq!((heap.peak().0, heap.objects().stats(nested).live_bytes), (10_000, 5000));
+        assert!(heap.objects().live_of_sites().all(|(object, _)| object != nested));
+        heap.freed(0x60_0000, Layer::POOL);
+        heap.freed(0x60_0000, Layer::HEAP);
         // A process that is forked off has none yet.
         allocated(&mut heap, 0x50_0000, 70, 3);
         heap.forget_history();

@@ -178,6 +178,8 @@ pub struct ObjectStats {
     pub first_serial: u64,
     /// Serial of the last allocation.
     pub last_serial: u64,
+    /// Whether blocks of it lie in other blocks, which are counted, too.
+    pub is_nested: bool,
 }
 
 impl ObjectStats {
@@ -218,6 +220,7 @@ impl ObjectStats {
             max_live_blocks: self.live_blocks,
             live_bytes: self.live_bytes,
             max_live_bytes: self.live_bytes,
+            is_nested: self.is_nested,
             ..Self::default()
         };
     }
@@ -323,10 +326,12 @@ impl ObjectTable {
         self.stats.get_mut(id.index())
     }
 
-    /// The objects of sites that have live blocks, with the bytes of these; none with [`Merge::Off`]. Linear in the sites.
+    /// The objects of sites that have live blocks, with the bytes of these; those that lie in others' blocks are left out, so that together
+    /// they are what is live. None with [`Merge::Off`]. Linear in the sites.
     pub fn live_of_sites(&self) -> impl Iterator<Item = (ObjectId, u64)> {
-        let live = self.by_site.iter().flatten().map(|&id| (id, self.stats(id).live_bytes));
-        live.filter(|&(_, bytes)| bytes > 0)
+        let all = self.by_site.iter().flatten().map(|&id| (id, self.stats(id)));
+        let live = all.filter(|(_, stats)| stats.live_bytes > 0 && !stats.is_nested);
+        live.map(|(id, stats)| (id, stats.live_bytes))
     }
 
     /// Forgets what was allocated so far, but not what is live: what a forked process starts from.

@@ -548,7 +548,7 @@ impl<'a> Builder<'a> {
             } else if !allocated {
                 row.blocks = 1;
             }
-            if is_heap(key) {
+            if is_heap(key) && !stats.is_nested {
                 row.live_at_end_bytes = Some(stats.live_bytes);
                 row.live_at_peak_bytes = merged.then(|| at_peak.get(&id).copied().unwrap_or(0));
             }

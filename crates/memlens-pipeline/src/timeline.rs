@@ -7,7 +7,9 @@ use crate::batch::{Finding, Stretch};
 use crate::block_table::BlockTable;
 use crate::cells::Cells;
 use memlens_objects::ObjectTable;
-use memlens_profile::{MOST_SLICES, MachineInfo, ObjectIx, Slice, SliceIx, SliceUse, join_small};
+use memlens_profile::{
+    MOST_SLICES, MachineInfo, ObjectIx, Slice, SliceIx, SliceUse, join_small, join_small_live,
+};
 use memlens_types::{AccessKind, Counts, Fetched};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -234,25 +236,28 @@ impl Timeline {
         objects: &ObjectTable,
         row: impl Fn(u32) -> Option<ObjectIx>,
     ) -> (Vec<Slice>, Vec<SliceUse>) {
-        let (mut slices, mut all) = (Vec::new(), Vec::new());
+        let (mut slices, mut all) = (Vec::<Slice>::new(), Vec::new());
         let mut begin = 0;
         let last = (instructions, self.uses(live(objects)));
         for (end, uses) in self.over.iter().chain([&last]) {
             let end = (*end).max(begin);
-            if end > begin || !uses.is_empty() {
-                let slice = SliceIx::from_index(slices.len());
-                let in_rows = uses.iter().map(|it| SliceUse {
-                    slice,
-                    object: it.object.and_then(|object| row(object.0)),
-                    ..*it
-                });
-                // Objects without a row are others.
-                all.extend(join_small(in_rows.collect()));
+            // What comes without an instruction is in the slice before.
+            let is_new = end > begin || slices.is_empty();
+            if is_new {
                 slices.push(Slice { begin, end });
                 begin = end;
             }
+            let slice = SliceIx::from_index(slices.len() - 1);
+            let in_rows = uses.iter().map(|it| SliceUse {
+                slice,
+                object: it.object.and_then(|object| row(object.0)),
+                ..*it
+            });
+            let before = if is_new { Vec::new() } else { all.pop().unwrap_or_default() };
+            // Objects without a row are others.
+            all.push(joined(before, in_rows.collect()));
         }
-        (slices, all)
+        (slices, join_small_live(all.into_iter().flatten().collect()))
     }
 }
 

@@ -52,5 +52,7 @@ pub use store::{
     schema_markdown,
 };
 pub use texts::Texts;
-pub use timeline::{Clock, MOST_SLICES, Slice, SliceSums, SliceUse, Timeline, join_small};
+pub use timeline::{
+    Clock, MOST_SLICES, Slice, SliceSums, SliceUse, Timeline, join_small, join_small_live, shares,
+};
 pub use validate::Inconsistency;

@@ -1,6 +1,6 @@
 //! Several processes' slices of time as one's.
 
-use crate::{Clock, MOST_SLICES, Slice, SliceIx, SliceSums, SliceUse};
+use crate::{Clock, MOST_SLICES, Slice, SliceIx, SliceSums, SliceUse, shares};
 
 /// The slices of all profiles so far.
 #[derive(Debug, Default)]
@@ -52,50 +52,42 @@ impl MergedSlices {
 fn even(end: u64) -> Vec<Slice> {
     let length = end.div_ceil(MOST_SLICES as u64).max(1).next_power_of_two();
     let count = end.div_ceil(length);
-    (0..count).map(|at| Slice { begin: at * length, end: (at + 1) * length }).collect()
+    let edge = |at: u64| at.saturating_mul(length);
+    (0..count).map(|at| Slice { begin: edge(at), end: edge(at + 1) }).collect()
 }
 
-/// The same in slices of another length, as many as `slices`: what was done in a slice is thought to be spread evenly over it, what is
-/// live at its end to have been so all along.
+/// The same in other slices: what was done in a slice is thought to be spread evenly over it, what is live at its end to have been so all
+/// along.
 fn resliced<'u>(
     (from, uses): (&[Slice], &'u [SliceUse]),
     to: &[Slice],
 ) -> impl Iterator<Item = SliceUse> + use<'u> {
-    // For each slice the new ones that it lies in, with the part of it that ends there.
-    let parts: Vec<Vec<(SliceIx, f64)>> = from
-        .iter()
-        .map(|old| {
-            let length = old.end.saturating_sub(old.begin).max(1) as f64;
-            let part_until = |at: u64| (at.clamp(old.begin, old.end) - old.begin) as f64 / length;
-            let within = to.iter().enumerate().filter(|(_, new)| new.end > old.begin && new.begin < old.end);
-            within.map(|(at, new)| (SliceIx::from_index(at), part_until(new.end))).collect()
-        })
-        .collect();
+    let parts: Vec<Vec<(usize, f64)>> = from.iter().map(|old| shares(old.begin, old.end, to)).collect();
     // What is live when a new slice ends is what the old one has in which that lies.
-    let ends: Vec<Vec<SliceIx>> = from
-        .iter()
-        .map(|old| {
-            let ending =
-                to.iter().enumerate().filter(|(_, new)| (old.begin..old.end).contains(&(new.end.max(1) - 1)));
-            ending.map(|(at, _)| SliceIx::from_index(at)).collect()
-        })
-        .collect();
+    let mut ending: Vec<Vec<SliceIx>> = vec![Vec::new(); from.len()];
+    for (at, new) in to.iter().enumerate() {
+        let old = from.partition_point(|old| old.end < new.end);
+        if let Some(ends) = ending.get_mut(old) {
+            ends.push(SliceIx::from_index(at));
+        }
+    }
     uses.iter().flat_map(move |part| {
-        let piece = |count: u64, from: f64, until: f64| {
-            (count as f64 * until).round() as u64 - (count as f64 * from).round() as u64
-        };
-        let mut begin = 0.0;
-        let spread: Vec<SliceUse> = parts
-            .get(part.slice.index())
-            .into_iter()
-            .flatten()
-            .map(|&(slice, until)| {
-                let (from, until) = (std::mem::replace(&mut begin, until), until);
-                let dram_reads = part.dram_reads.map(|count| piece(count, from, until));
-                SliceUse { slice, cost: piece(part.cost, from, until), dram_reads, live_bytes: None, ..*part }
-            })
-            .collect();
-        let live = ends.get(part.slice.index()).into_iter().flatten().filter(|_| part.live_bytes.is_some());
+        let (parts, ending) = (parts.get(part.slice.index()), ending.get(part.slice.index()));
+        let mut until = 0.0;
+        let spread = parts.into_iter().flatten().map(|&(slice, share)| {
+            let from = until;
+            until += share;
+            // Rounded at the ends of pieces, nothing is lost.
+            let piece = |count: u64| {
+                let at = |part: f64| (count as f64 * part.min(1.0)).round() as u64;
+                at(until).saturating_sub(at(from))
+            };
+            let slice = SliceIx::from_index(slice);
+            let dram_reads = part.dram_reads.map(piece);
+            SliceUse { slice, cost: piece(part.cost), dram_reads, live_bytes: None, ..*part }
+        });
+        let spread: Vec<SliceUse> = spread.collect();
+        let live = ending.into_iter().flatten().filter(|_| part.live_bytes.is_some());
         let live = live.map(|&slice| SliceUse { slice, cost: 0, dram_reads: None, ..*part });
         spread.into_iter().chain(live.collect::<Vec<_>>())
     })

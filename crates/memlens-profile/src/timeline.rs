@@ -70,6 +70,21 @@ impl SliceUse {
     }
 }
 
+/// Which slices a time lies in, with the part of it that is in each: 1 in all. What is before the first slice or behind the last one is in
+/// that, a moment in the slice that it begins. Nothing if there are none.
+pub fn shares(begin: u64, end: u64, slices: &[Slice]) -> Vec<(usize, f64)> {
+    let (Some(first), Some(last)) = (slices.first(), slices.last()) else { return Vec::new() };
+    let within = |at: u64| at.max(first.begin).min(last.end);
+    let (begin, end) = (within(begin), within(end));
+    let at = slices.partition_point(|slice| slice.end <= begin).min(slices.len() - 1);
+    if end <= begin {
+        return vec![(at, 1.0)];
+    }
+    let overlap = |slice: &Slice| slice.end.min(end).saturating_sub(slice.begin.max(begin));
+    let met = slices.iter().enumerate().skip(at).take_while(|(_, slice)| slice.begin < end);
+    met.map(|(at, slice)| (at, overlap(slice) as f64 / (end - begin) as f64)).collect()
+}
+
 /// Slices of a run at most. More would be finer than a screen.
 pub const MOST_SLICES: usize = 128;
 
@@ -90,6 +105,39 @@ pub fn join_small(uses: Vec<SliceUse>) -> Vec<SliceUse> {
     kept
 }
 
+/// Lets those objects have no live bytes of their own that never have [`SliceUse::LEAST`] of the most that all have: while the heap is small
+/// they have a row, and none later, as if they had ended. `uses`: slice by slice, each with small ones joined.
+pub fn join_small_live(uses: Vec<SliceUse>) -> Vec<SliceUse> {
+    let mut of_slices: HashMap<SliceIx, u64> = HashMap::new();
+    let mut of_objects: HashMap<ObjectIx, u64> = HashMap::new();
+    for part in &uses {
+        let live = part.live_bytes.unwrap_or(0);
+        *of_slices.entry(part.slice).or_default() += live;
+        if let Some(object) = part.object {
+            let most = of_objects.entry(object).or_default();
+            *most = live.max(*most);
+        }
+    }
+    let least = of_slices.into_values().max().unwrap_or(0) as f64 * SliceUse::LEAST;
+    let mut sums = BTreeMap::new();
+    for part in uses {
+        let own = SliceUse { live_bytes: None, ..part };
+        let is_small = part.object.is_some_and(|object| (of_objects[&object] as f64) < least);
+        let parts = match part.live_bytes {
+            Some(_) if is_small => {
+                let others = SliceUse { cost: 0, dram_reads: None, object: None, ..part };
+                [Some(own).filter(|own| !own.is_nothing()), Some(others)]
+            }
+            _ => [Some(part), None],
+        };
+        for part in parts.into_iter().flatten() {
+            let key = (part.slice, part.object);
+            sums.entry(key).and_modify(|sum: &mut SliceUse| sum.add(&part)).or_insert(part);
+        }
+    }
+    sums.into_values().collect()
+}
+
 /// Uses of slices that are added up.
 #[derive(Debug, Default)]
 pub struct SliceSums(BTreeMap<(SliceIx, Option<ObjectIx>), SliceUse>);
@@ -107,9 +155,7 @@ impl SliceSums {
         for ((slice, _), sum) in self.0 {
             by_slice.entry(slice).or_default().push(sum);
         }
-        let mut uses: Vec<SliceUse> = by_slice.into_values().flat_map(join_small).collect();
-        uses.sort_unstable_by_key(|it| (it.slice, it.object));
-        uses
+        join_small_live(by_slice.into_values().flat_map(join_small).collect())
     }
 }
 
@@ -178,6 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn a_time_is_in_the_slices_that_it_meets() {
+        let slices = [(10, 20), (20, 40), (40, 40), (40, 50)].map(|(begin, end)| Slice { begin, end });
+        assert_eq!(shares(15, 30, &slices), [(0, 1.0 / 3.0), (1, 2.0 / 3.0)]);
+        assert_eq!(shares(35, 45, &slices), [(1, 0.5), (2, 0.0), (3, 0.5)]);
+        // Moments, and what is outside.
+        assert_eq!(shares(20, 20, &slices), [(1, 1.0)]);
+        assert_eq!((shares(0, 5, &slices), shares(60, 70, &slices)), (vec![(0, 1.0)], vec![(3, 1.0)]));
+        assert_eq!(shares(0, 15, &slices), [(0, 1.0)]);
+        assert_eq!(shares(0, u64::MAX, &slices).iter().map(|(_, part)| part).sum::<f64>(), 1.0);
+        assert_eq!(shares(1, 2, &[]), []);
+    }
+
+    #[test]
     fn small_objects_are_joined_and_nothing_is_lost() {
         let mut sums = SliceSums::default();
         for object in 0..50 {
@@ -207,6 +266,28 @@ mod tests {
         fn with_reads(self, reads: u64) -> Self {
             Self { dram_reads: Some(reads), ..self }
         }
+    }
+
+    #[test]
+    fn what_is_small_beside_the_largest_heap_has_no_course_of_its_own() {
+        let mut sums = SliceSums::default();
+        // Of a heap that is small at first everything is a large part.
+        sums.add(part(0, Some(1), 500, Some(64)));
+        sums.add(part(0, Some(2), 500, Some(100)));
+        sums.add(part(1, Some(2), 500, Some(1_000_000)));
+        sums.add(part(1, Some(1), 0, Some(64)));
+        let uses = sums.finish();
+        let live: Vec<_> =
+            uses.iter().map(|it| (it.slice.0, it.object.map(|it| it.0), it.live_bytes)).collect();
+        let expected = [
+            (0, None, Some(64)),
+            (0, Some(1), None),
+            (0, Some(2), Some(100)),
+            (1, None, Some(64)),
+            (1, Some(2), Some(1_000_000)),
+        ];
+        assert_eq!(live, expected);
+        assert_eq!(uses.iter().map(|it| it.cost).sum::<u64>(), 1500);
     }
 
     #[test]

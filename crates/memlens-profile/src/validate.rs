@@ -38,11 +38,22 @@ pub enum Inconsistency {
         row: usize,
     },
     /// A slice ends before it begins, or begins elsewhere than the one before ends.
-    #[error("row {row} of slices does not begin where the row before ends, or ends before it begins")]
+    #[error(
+        "row {row} of slices does not begin where the row before ends, ends before it begins, or beyond all times"
+    )]
     BrokenTime {
         /// Its row.
         row: usize,
     },
+    /// A slice has an object twice.
+    #[error("row {row} of slice_uses repeats an earlier row's slice and object")]
+    RepeatedUse {
+        /// The row of the second one.
+        row: usize,
+    },
+    /// There are more slices than any profile has.
+    #[error("there are {0} slices, and at most {MOST_SLICES_READ} can be")]
+    TooManySlices(usize),
     /// Two rows of path samples have the same path and object.
     #[error("row {row} of path_samples repeats an earlier row's path and object")]
     RepeatedPath {
@@ -207,15 +218,22 @@ impl Profile {
 impl Profile {
     /// One slice after the other, and no sum that overflows.
     fn validate_slices(&self) -> Result<(), Inconsistency> {
+        if self.slices.len() > MOST_SLICES_READ {
+            return Err(Inconsistency::TooManySlices(self.slices.len()));
+        }
         let mut at = self.slices.first().map_or(0, |first| first.begin);
         for (row, slice) in self.slices.iter().enumerate() {
-            if slice.begin != at || slice.end < slice.begin {
+            if slice.begin != at || slice.end < slice.begin || slice.end > MOST {
                 return Err(Inconsistency::BrokenTime { row });
             }
             at = slice.end;
         }
         let mut sum = 0u64;
+        let mut seen = std::collections::HashSet::new();
         for (row, part) in self.slice_uses.iter().enumerate() {
+            if !seen.insert((part.slice, part.object)) {
+                return Err(Inconsistency::RepeatedUse { row });
+            }
             let most = part.cost.max(part.dram_reads.unwrap_or(0)).max(part.live_bytes.unwrap_or(0));
             sum = sum.saturating_add(most);
             if sum > MOST {
@@ -270,6 +288,9 @@ fn unique_ids(table: &'static str, ids: impl Iterator<Item = u32>) -> Result<(),
     }
     Ok(())
 }
+
+/// Slices at most, of any version: who shows them has room for all of them for each object.
+const MOST_SLICES_READ: usize = 1024;
 
 /// What no sum over a table reaches.
 const MOST: u64 = 1 << 60;

@@ -291,6 +291,9 @@ fn every_broken_invariant_is_named() {
         broken(&|p| p.slice_uses[0].live_bytes = Some(1 << 61)),
         I::ImpossibleCounts { table: "slice_uses", row: 0 }
     ));
+    assert!(matches!(broken(&|p| p.slices[1].end = 1 << 61), I::BrokenTime { row: 1 }));
+    assert!(matches!(broken(&|p| p.slice_uses.push(p.slice_uses[0])), I::RepeatedUse { row: 1 }));
+    assert!(matches!(broken(&|p| slices(p, &(0..2000).collect::<Vec<_>>())), I::TooManySlices(1999)));
     // Write-backs of an object are its own.
     let mut profile = good;
     profile.objects[0].counts.dram_writes = 99;

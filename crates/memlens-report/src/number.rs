@@ -80,6 +80,13 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
+/// A part (0 to 1) of so many columns, to the eighth of one.
+pub(crate) fn bar(part: f64, columns: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (part.clamp(0.0, 1.0) * 8.0 * columns as f64).round() as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
 /// `1 block`, `2 blocks`, `3 addresses`.
 pub(crate) fn plural(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(value), plural_ending(value, noun))

@@ -8,7 +8,7 @@ use crate::column::{Column, Content};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, fixed};
 use crate::header::header;
 use crate::known::Known;
-use crate::number::{UNKNOWN, bytes, count, percent_of_share, shown};
+use crate::number::{UNKNOWN, bar, bytes, count, percent_of_share, shown};
 use crate::page::{Page, PlacedColumn};
 use crate::row::{Row, Whole, leading_share, row_number, rows};
 use crate::styled::Layout;
@@ -490,7 +490,7 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
 pub(crate) fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     let column = match column {
         TableColumn::Bar if is_total => return GridCell::default(),
-        TableColumn::Bar => return GridCell::new(bar(row.leading_share().unwrap_or(0.0)), heat(row)),
+        TableColumn::Bar => return GridCell::new(share_bar(row.leading_share().unwrap_or(0.0)), heat(row)),
         TableColumn::Source => {
             return GridCell::new(row.source_text.as_deref().unwrap_or("").trim(), Style::Dim);
         }
@@ -549,11 +549,7 @@ fn heat(row: &Row) -> Style {
     }
 }
 
-/// Eight columns of eighths.
-fn bar(share: f64) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (share.clamp(0.0, 1.0) * 64.0).round() as usize;
-    let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
-    // Padded, so that the column is as wide for every profile.
-    format!("{bar:8}")
+/// Eight columns, so that the bar's is as wide for every profile.
+fn share_bar(share: f64) -> String {
+    format!("{:8}", bar(share, 8))
 }

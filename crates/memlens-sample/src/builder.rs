@@ -217,6 +217,14 @@ impl ProfileBuilder {
         Cow::Owned(rows)
     }
 
+    /// The objects of sites that hold a thousandth of the heap when it is largest, or at the end.
+    fn holders(&mut self, recording: &Recording) -> Vec<NamedObject> {
+        let (heap, live) = (recording.heap(), recording.live());
+        let sites: BTreeSet<SiteId> = live.most().large_sites().chain(live.last().large_sites()).collect();
+        let named = |site| NamedObject { held: None, ..self.namer.of_site(site, recording.files(), heap) };
+        sites.into_iter().map(named).collect()
+    }
+
     /// The profile of what was taken in so far. `run` and what only the collector knows is left to
     /// the caller; `sampling` gets its counts.
     pub fn profile(&mut self, recording: &Recording, mut sampling: SamplingInfo) -> Profile {
@@ -229,6 +237,7 @@ impl ProfileBuilder {
         let mut profile = Profile::default();
         let mut layouts = std::mem::take(&mut self.layouts);
         let bursts = recording.bursts().map(|bursts| (bursts, bursts.summary()));
+        let holders = self.holders(recording);
         let rows = match &bursts {
             Some((bursts, summary)) => {
                 let mut rows = self.burst_rows(bursts, summary, recording);
@@ -277,7 +286,17 @@ impl ProfileBuilder {
         for &(_, object, _) in cells.keys() {
             places[object as usize] = Some(ObjectIx(0));
         }
-        for (index, object) in rows.objects.iter().enumerate() {
+        // What holds memory is an object, whether anything was seen to touch it or not.
+        let mut untouched: Vec<NamedObject> = Vec::new();
+        for holder in holders {
+            match rows.object_numbers.get(&holder) {
+                Some(&number) => places[number as usize] = Some(ObjectIx(0)),
+                None if untouched.contains(&holder) => {}
+                None => untouched.push(holder),
+            }
+        }
+        places.resize(rows.objects.len() + untouched.len(), Some(ObjectIx(0)));
+        for (index, object) in rows.objects.iter().chain(&untouched).enumerate() {
             let Some(place) = &mut places[index] else { continue };
             *place = ObjectIx::from_index(profile.objects.len());
             let detail = object.site.map(|site| {
@@ -417,7 +436,7 @@ impl ProfileBuilder {
         }
         let when = rows.divided_when(&sites);
         let is_heap = |place: &ObjectIx| profile.objects[place.index()].kind == ObjectKind::Heap;
-        let heap: Vec<(ObjectIx, Vec<SiteId>)> = (rows.objects.iter().zip(&places))
+        let heap: Vec<(ObjectIx, Vec<SiteId>)> = (rows.objects.iter().chain(&untouched).zip(&places))
             .filter_map(|(object, place)| Some((object.site?, place.filter(is_heap)?)))
             .map(|(site, place)| (place, self.namer.site_stack(site.site).1.to_vec()))
             .collect();

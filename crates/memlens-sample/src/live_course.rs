@@ -1,6 +1,7 @@
 //! How much of the heap was live over time, by allocation site.
 
 use memlens_objects::SiteId;
+use memlens_profile::SliceUse;
 use rustc_hash::FxHashMap;
 
 /// Looks that are kept; if there are more, every other one goes.
@@ -37,6 +38,12 @@ impl Look {
         self.sites.get(&site).copied().unwrap_or(0.0)
     }
 
+    /// Sites that have a part of all bytes that is worth a row, in no order.
+    pub fn large_sites(&self) -> impl Iterator<Item = SiteId> {
+        let least = SliceUse::LEAST * self.bytes;
+        self.sites.iter().filter(move |(_, bytes)| **bytes >= least).map(|(&site, _)| site)
+    }
+
     /// Bytes of all sites.
     pub fn bytes(&self) -> f64 {
         self.bytes
@@ -47,7 +54,9 @@ impl LiveCourse {
     /// Whether it is time to look.
     #[inline]
     pub fn is_due(&self, at_ns: u64) -> bool {
-        self.looks.last().is_none_or(|last| at_ns >= last.at_ns + (FIRST_GAP_NS << self.thinned))
+        self.looks
+            .last()
+            .is_none_or(|last| at_ns >= last.at_ns.saturating_add(FIRST_GAP_NS << self.thinned.min(40)))
     }
 
     /// What is live at a time.

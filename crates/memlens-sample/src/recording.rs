@@ -184,6 +184,21 @@ impl Recording {
         }
     }
 
+    /// What was recorded has come so far. Recordings of others begin with what was there before, at no time.
+    fn is_at(&mut self, record: &TimedRecord) {
+        let at_ns = record.time_ns;
+        let is_timed =
+            matches!(record.record, Record::Sample(_) | Record::Burst { .. } | Record::Heap { .. });
+        if at_ns == 0 || !is_timed {
+            return;
+        }
+        let (first, last) = self.times_ns.unwrap_or((at_ns, at_ns));
+        self.times_ns = Some((first.min(at_ns), last.max(at_ns)));
+        if self.live.is_due(at_ns) {
+            self.live.look(at_ns, self.heap.live_of_sites());
+        }
+    }
+
     /// How much of the heap is live now: before some of it, or what is known of it, is gone.
     fn look_at_heap(&mut self) {
         if let Some((_, last)) = self.times_ns.filter(|_| !self.heap.is_empty()) {
@@ -217,12 +232,7 @@ impl Recording {
     /// Takes one record, in the order of time. Returns whether the tallies have become so many that
     /// [`Self::take_tallies`] should be called.
     pub fn take(&mut self, record: TimedRecord) -> bool {
-        let at_ns = record.time_ns;
-        let (first, last) = self.times_ns.unwrap_or((at_ns, at_ns));
-        self.times_ns = Some((first.min(at_ns), last.max(at_ns)));
-        if self.live.is_due(at_ns) {
-            self.live.look(at_ns, self.heap.live_of_sites());
-        }
+        self.is_at(&record);
         match record.record {
             Record::Sample(sample) => self.sample(&sample, record.time_ns),
             Record::Mapping(mapping) => {
@@ -780,6 +790,20 @@ mod tests {
         };
         take(Record::Sample(Box::new(sample)));
         recording.take_tallies().remove(0).0.spot
+    }
+
+    #[test]
+    fn time_begins_with_what_has_one() {
+        let mut recording = Recording::new(false, SampleSkid::default(), AttributionWay::default());
+        let name = |name: &str| Record::Name { pid: 7, tid: 7, name: name.into(), is_exec: false };
+        let sample = || Record::Sample(Box::new(Sample { pid: 7, tid: 7, period: 5, ..Sample::default() }));
+        // As perf's files begin: what was there before has no time.
+        for (time_ns, record) in
+            [(0, name("a")), (3, name("b")), (900, sample()), (950, sample()), (990, name("c"))]
+        {
+            recording.take(TimedRecord { time_ns, record });
+        }
+        assert_eq!(recording.times_ns(), Some((900, 950)));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use memlens_objects::SiteId;
-use memlens_profile::{Clock, MOST_SLICES, ObjectIx, Profile, Slice, SliceIx, SliceSums, SliceUse};
+use memlens_profile::{Clock, ObjectIx, Profile, Slice, SliceIx, SliceSums, SliceUse};
 
 use crate::live_course::Look;
 use crate::recording::Recording;
-use crate::when::When;
+use crate::when::{MOST_STEPS, When};
 
 /// Gives a profile, whose counts are there, its slices: `when` has it by object, and `unnamed` of samples that have an object only as far as
 /// code tells. `heap`: objects of the heap, with their allocation sites.
@@ -86,8 +86,9 @@ fn slices(profile: &Profile, recording: &Recording) -> Vec<Slice> {
         None => recording.counts().samples / SAMPLES,
     };
     let length = last_ns - began_ns;
-    let count = good_for.min(MOST_SLICES as u64);
-    if length == 0 || count < 2 || profile.objects.is_empty() {
+    // More than steps that are told apart would say nothing more.
+    let count = good_for.clamp(1, MOST_STEPS as u64);
+    if length == 0 || profile.objects.is_empty() {
         return Vec::new();
     }
     let edge = |at: u64| (u128::from(length) * u128::from(at) / u128::from(count)) as u64;

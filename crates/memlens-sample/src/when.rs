@@ -1,25 +1,41 @@
 //! When something was: amounts in steps of time, no more than so many, whatever the time.
 
-use memlens_profile::Slice;
+use std::ops::Range;
 
-/// The first steps: a millisecond, about.
-const FIRST_SHIFT: u32 = 20;
+use memlens_profile::{Slice, shares};
+
+/// The first steps: 8 ms, about. Their numbers have room for a year.
+const FIRST_SHIFT: u32 = 23;
 /// More steps than these become half as many, of twice the length.
-const MOST_STEPS: usize = 256;
+pub const MOST_STEPS: usize = 64;
 
 /// Amounts by time. Unit of time: ns, of a clock that begins anywhere.
+///
+/// There is one for each place in the code and object, a hundred thousand of a large program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct When {
     /// How many times steps were doubled.
     doubled: u32,
     /// Number of the step, and what was in it; in order.
-    steps: Vec<(u64, f64)>,
+    steps: Vec<(u32, f32)>,
 }
 
 impl When {
     /// Adds what was at a time.
     pub fn add(&mut self, at_ns: u64, amount: f64) {
-        self.add_to(at_ns >> self.shift(), amount);
+        let step = u32::try_from(at_ns >> self.shift()).unwrap_or(u32::MAX);
+        self.add_to(step, amount as f32);
+    }
+
+    /// Adds what was all over a time.
+    pub fn add_evenly(&mut self, time_ns: Range<u64>, amount: f64) {
+        /// Pieces that it is added in: slices of a profile are not finer than times between bursts.
+        const PIECES: u64 = 16;
+        let length = time_ns.end.saturating_sub(time_ns.start);
+        for piece in 0..PIECES {
+            let at = u128::from(length) * u128::from(2 * piece + 1) / u128::from(2 * PIECES);
+            self.add(time_ns.start + at as u64, amount / PIECES as f64);
+        }
     }
 
     /// Adds what was at other times, each so many times.
@@ -29,34 +45,23 @@ impl When {
         }
         for &(step, amount) in &other.steps {
             // It may be doubled on the way.
-            self.add_to(step >> (self.doubled - other.doubled), amount * times);
+            self.add_to(step >> (self.doubled - other.doubled), (f64::from(amount) * times) as f32);
         }
     }
 
     /// All of it.
     pub fn sum(&self) -> f64 {
-        self.steps.iter().map(|(_, amount)| amount).sum()
+        self.steps.iter().map(|&(_, amount)| f64::from(amount)).sum()
     }
 
     /// What lies in slices that begin at `began_ns`: of a step that lies in several each has a part.
     pub fn in_slices(&self, began_ns: u64, slices: &[Slice]) -> Vec<f64> {
         let mut sums = vec![0.0; slices.len()];
-        let length = 1_u64 << self.shift();
         for &(step, amount) in &self.steps {
-            let begin = (step << self.shift()).saturating_sub(began_ns);
-            let end = ((step << self.shift()) + length).saturating_sub(began_ns);
-            let first = slices.partition_point(|slice| slice.end <= begin);
-            let inside = slices.get(first..).unwrap_or_default().iter().take_while(|slice| slice.begin < end);
-            let parts: Vec<f64> =
-                inside.map(|slice| (slice.end.min(end) - slice.begin.max(begin)) as f64).collect();
-            let all: f64 = parts.iter().sum();
-            match parts.is_empty() || all <= 0.0 {
-                // Behind the last one's end.
-                true => sums.last_mut().into_iter().for_each(|last| *last += amount),
-                false => {
-                    let shares = parts.iter().map(|part| amount * part / all);
-                    sums[first..].iter_mut().zip(shares).for_each(|(sum, share)| *sum += share);
-                }
+            let [begin, end] =
+                [0, 1].map(|edge| ((u64::from(step) + edge) << self.shift()).saturating_sub(began_ns));
+            for (at, share) in shares(begin, end, slices) {
+                sums[at] += f64::from(amount) * share;
             }
         }
         sums
@@ -67,7 +72,7 @@ impl When {
     }
 
     /// `step` is of this length; adding may double it for the next.
-    fn add_to(&mut self, step: u64, amount: f64) {
+    fn add_to(&mut self, step: u32, amount: f32) {
         // Mostly it is the last.
         let at = match self.steps.last() {
             Some(&(last, _)) if last == step => Ok(self.steps.len() - 1),
@@ -85,7 +90,7 @@ impl When {
 
     fn double(&mut self) {
         self.doubled += 1;
-        let mut joined: Vec<(u64, f64)> = Vec::with_capacity(self.steps.len());
+        let mut joined: Vec<(u32, f32)> = Vec::with_capacity(self.steps.len());
         for &(step, amount) in &self.steps {
             match joined.last_mut() {
                 Some((last, sum)) if *last == step / 2 => *sum += amount,
@@ -119,6 +124,8 @@ mod tests {
         assert_eq!(when.sum(), 3000.0);
         let halves = when.in_slices(began, &slices(2, 1_800_500 * MS));
         assert!((halves[0] - 1000.0).abs() < 1.0 && (halves[1] - 2000.0).abs() < 1.0, "{halves:?}");
+        // What is before all slices is in the first.
+        assert_eq!(when.in_slices(began + 5_000_000 * MS, &slices(2, MS)), [3000.0, 0.0]);
     }
 
     #[test]

@@ -289,7 +289,7 @@ fn an_unfinished_profile_says_so() {
     assert!(unfinished.attribution.truncated && unfinished.cells == sample().cells);
     writer.flush(&sample(), true).unwrap();
     assert!(!Profile::open(&path).unwrap().attribution.truncated);
-    // One manifest and fourteen tables: the first generation's files are gone.
+    // One manifest and sixteen tables: the first generation's files are gone.
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 17);
 }
 

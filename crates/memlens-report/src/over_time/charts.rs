@@ -51,11 +51,7 @@ impl Charts {
         let has_marks = profile.run.clock == Some(Clock::Instructions);
         let marks = profile.marks.iter().filter(|_| has_marks);
         let rows = time.rows();
-        let word = time.cost_word();
-        let title = match profile.run.sampling {
-            Some(_) => word.to_owned(),
-            None => format!("{word} without hits of the first level"),
-        };
+        let title = time.cost_name().to_owned();
         let most_live = |uses: &[SliceUse]| time.peak(uses).map_or(0, |(_, most)| most);
         let charts = [
             chart(&time, &rows, (title, false), |it| it.cost, cost_of),
@@ -67,7 +63,7 @@ impl Charts {
             marks: marks.map(|mark| (part(mark.instructions), mark.name.clone())).collect(),
             charts: charts.into_iter().flatten().collect(),
         })
-        .filter(|it| !it.charts.is_empty())
+        .filter(|it| !it.charts.is_empty() && it.edges.len() > 2)
     }
 }
 

@@ -13,7 +13,7 @@ mod csv;
 mod json;
 mod text;
 
-use memlens_profile::{Clock, Profile, SliceUse, Timeline};
+use memlens_profile::{Clock, Profile, Slice, SliceUse, Timeline, shares};
 
 use crate::namesakes::Namesakes;
 use crate::number::{percent_of_share, seconds};
@@ -40,14 +40,17 @@ impl<'a> OverTime<'a> {
         Timeline::of(profile).map(|timeline| Self { profile, timeline })
     }
 
-    /// Whether it is known how much memory was live.
-    fn knows_live(&self) -> bool {
-        self.timeline.whole.iter().any(|it| it.live_bytes.is_some())
-    }
-
     /// What some objects did, by slice.
     fn of_objects(&self, objects: &Namesakes<'_>) -> Vec<SliceUse> {
         self.timeline.of_objects(objects.members())
+    }
+
+    /// Whether what some objects did is told by slice, and not only what they did in some: little of a slice has no row.
+    fn is_told(&self, objects: &Namesakes<'_>, uses: &[SliceUse]) -> bool {
+        const MOST: f64 = 0.9;
+        let costs = objects.objects().map(|object| self.profile.cost_beyond_first_level(&object.counts));
+        let (told, all) = (cost_of(uses), costs.fold(0, u64::saturating_add));
+        self.has_course() && told > 0 && told as f64 >= MOST * all as f64
     }
 
     /// What is 0 in the clock's unit.
@@ -57,29 +60,22 @@ impl<'a> OverTime<'a> {
 
     /// Costs in so many equal parts of the time: what there is in a slice is thought to be spread evenly over it.
     fn costs(&self, uses: &[SliceUse], parts: usize) -> Vec<f64> {
-        self.spread(uses, parts, |it| it.cost as f64)
-    }
-
-    fn spread(&self, uses: &[SliceUse], parts: usize, amount: impl Fn(&SliceUse) -> f64) -> Vec<f64> {
-        let mut sums = vec![0.0; parts];
-        let part_length = (self.timeline.length() as f64 / parts as f64).max(f64::MIN_POSITIVE);
-        for (slice, part) in self.timeline.slices.iter().zip(uses) {
-            let amount = amount(part);
-            let [from, to] = [slice.begin, slice.end].map(|at| (at - self.begin()) as f64 / part_length);
-            let first = (from as usize).min(parts - 1);
-            if amount == 0.0 || to <= from {
-                sums[first] += amount;
-                continue;
-            }
-            for (at, sum) in sums.iter_mut().enumerate().skip(first) {
-                let (begin, end) = (from.max(at as f64), to.min((at + 1) as f64));
-                if end <= begin {
-                    break;
-                }
-                *sum += amount * (end - begin) / (to - from);
+        let parts: Vec<Slice> = (0..parts)
+            .map(|at| Slice { begin: self.edge(at, parts), end: self.edge(at + 1, parts) })
+            .collect();
+        let mut sums = vec![0.0; parts.len()];
+        for (slice, part) in self.timeline.slices.iter().zip(uses).filter(|(_, part)| part.cost > 0) {
+            for (at, share) in shares(slice.begin, slice.end, &parts) {
+                sums[at] += part.cost as f64 * share;
             }
         }
         sums
+    }
+
+    /// Where a part of so many equal ones of the time begins.
+    fn edge(&self, part: usize, parts: usize) -> u64 {
+        let length = u128::from(self.timeline.length());
+        self.begin() + (length * part as u128 / parts.max(1) as u128) as u64
     }
 
     /// The most bytes that were live at the ends of slices, in so many equal parts of the time. A slice is in the part in which its middle
@@ -128,9 +124,23 @@ impl<'a> OverTime<'a> {
         }
     }
 
-    /// What the costs are called.
-    fn cost_word(&self) -> &'static str {
-        cost_word(self.profile)
+    /// What the costs are called. Tables call the whole of it wait.
+    fn cost_name(&self) -> &'static str {
+        if cost_word(self.profile) == "wait" { "wait for misses" } else { cost_word(self.profile) }
+    }
+
+    /// The titles of a column with their shares.
+    fn cost_titles(&self) -> [&'static str; 2] {
+        if cost_word(self.profile) == "wait" {
+            ["wait for", "misses %"]
+        } else {
+            [cost_word(self.profile), "%"]
+        }
+    }
+
+    /// Whether there is a course to be drawn.
+    fn has_course(&self) -> bool {
+        self.timeline.slices.len() > 1
     }
 
     /// The rows of a table of objects with what they did, those that cost most first.
@@ -149,6 +159,11 @@ impl<'a> OverTime<'a> {
     }
 }
 
+/// Whether it is known how much memory was live.
+fn knows_live(uses: &[SliceUse]) -> bool {
+    uses.iter().any(|it| it.live_bytes.is_some())
+}
+
 /// The cost of all slices.
 fn cost_of(uses: &[SliceUse]) -> u64 {
     uses.iter().map(|it| it.cost).sum()
@@ -156,7 +171,7 @@ fn cost_of(uses: &[SliceUse]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use memlens_profile::{Slice, SliceIx};
+    use memlens_profile::SliceIx;
 
     use super::*;
 

@@ -2,12 +2,12 @@
 
 use memlens_profile::{Clock, Object, Profile, SliceUse};
 
-use super::{OverTime, SPARK, cost_of};
+use super::{OverTime, SPARK, cost_of, knows_live};
 use crate::View;
 use crate::grid::{Elide, Grid, GridCell, GridColumn, Style, heading, wrapped};
 use crate::header::Fact;
 use crate::namesakes::Namesakes;
-use crate::number::{UNKNOWN, bytes, count, percent_of_share, seconds, size};
+use crate::number::{UNKNOWN, bar, bytes, count, percent_of_share, plural, seconds, size};
 use crate::page::Page;
 use crate::row::{row_number, sum_of_known};
 use crate::styled::Layout;
@@ -17,10 +17,14 @@ const OBJECTS: usize = 12;
 /// Objects named beside a part of time, from which part of its cost on.
 const NAMED: usize = 3;
 const WORTH_NAMING: f64 = 0.05;
-/// Parts of a sparkline: on a narrow and on a wide page.
-const SPARKS: [usize; 2] = [24, 48];
-/// From this width on it is wide.
-const WIDE: usize = 110;
+/// Parts of a sparkline: on a narrow, a usual and a wide page.
+const SPARKS: [usize; 3] = [12, 24, 48];
+/// From these widths on it is wider.
+const WIDER: [usize; 2] = [70, 110];
+/// Values that differ by less than this part are drawn as one.
+const NEARLY: f64 = 1e-3;
+/// Columns of a bar.
+const BAR: usize = 20;
 
 /// The label of [`facts`].
 pub(crate) const OVER_TIME: &str = "over time";
@@ -29,9 +33,10 @@ pub(crate) const OVER_TIME: &str = "over time";
 pub(crate) fn sparkline(values: &[f64]) -> String {
     const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = values.iter().copied().fold(0.0, f64::max);
-    let eighth = |value: f64| match (value / most * 8.0).ceil() {
-        height if height >= 1.0 => EIGHTHS[(height as usize).min(8) - 1],
-        _ => '·',
+    // What is nearly equal is drawn as equal: parts of the time are whole instructions.
+    let eighth = |value: f64| match (value / most * 8.0 - NEARLY).ceil() {
+        _ if value <= 0.0 => '·',
+        height => EIGHTHS[(height as usize).clamp(1, 8) - 1],
     };
     values.iter().map(|&value| eighth(value)).collect()
 }
@@ -39,7 +44,7 @@ pub(crate) fn sparkline(values: &[f64]) -> String {
 /// What some objects cost over time, for a table; empty: nothing is known.
 pub(crate) fn spark_of(time: &OverTime<'_>, objects: &Namesakes<'_>) -> Option<String> {
     let uses = time.of_objects(objects);
-    (cost_of(&uses) > 0).then(|| sparkline(&time.costs(&uses, SPARK)))
+    time.is_told(objects, &uses).then(|| sparkline(&time.costs(&uses, SPARK)))
 }
 
 /// What is said of some objects, or of the whole program, among other facts; nothing if nothing is known.
@@ -47,12 +52,15 @@ pub(crate) fn facts(profile: &Profile, objects: Option<&Namesakes<'_>>) -> Fact 
     let Some(time) = OverTime::of(profile) else { return (OVER_TIME, Vec::new()) };
     let uses = objects.map_or_else(|| time.timeline.whole.clone(), |objects| time.of_objects(objects));
     let mut pieces = Vec::new();
-    if cost_of(&uses) > 0 {
-        pieces.push(format!("{} {}", sparkline(&time.costs(&uses, SPARKS[0])), time.cost_word()));
+    if !time.has_course() {
+        return (OVER_TIME, pieces);
+    }
+    if objects.map_or(cost_of(&uses) > 0, |objects| time.is_told(objects, &uses)) {
+        pieces.push(format!("{} {}", sparkline(&time.costs(&uses, SPARKS[1])), time.cost_name()));
     }
     if let Some((at, most)) = time.peak_of(objects.is_none(), &uses) {
         let line =
-            sparkline(&time.live(&uses, SPARKS[0]).iter().map(|&live| live as f64).collect::<Vec<_>>());
+            sparkline(&time.live(&uses, SPARKS[1]).iter().map(|&live| live as f64).collect::<Vec<_>>());
         let what = if objects.is_some() { "live" } else { "heap" };
         pieces.push(format!("{line} {what}, {} at {}", size(most), time.moment(at)));
     }
@@ -80,12 +88,12 @@ fn layout(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, view: &View) -> 
     let uses = objects.map_or_else(|| time.timeline.whole.clone(), |objects| time.of_objects(objects));
     let mut out = head(time, objects, &uses, view);
     out.push(Style::Plain, "\n");
-    out.append(parts(time, objects, &uses, view).layout(view.width));
-    if objects.is_none() {
-        let rows = time.rows();
+    let rows = if objects.is_none() { Some(time.rows()) } else { None };
+    out.append(parts(time, rows.as_ref(), &uses, view).layout(view.width));
+    if let Some(rows) = rows {
         out.push(Style::Plain, "\n");
         out.append(costs(time, &rows, view).layout(view.width));
-        if time.knows_live() {
+        if knows_live(&uses) {
             out.push(Style::Plain, "\n");
             out.append(memory(time, &rows, view).layout(view.width));
         }
@@ -96,12 +104,17 @@ fn layout(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, view: &View) -> 
 /// Why there is nothing to show.
 fn why_not(profile: &Profile) -> &'static str {
     let is_merged = profile.run.notes.iter().any(|note| note.starts_with(memlens_profile::MERGED_FROM));
-    if is_merged {
-        "its processes began at different times, and each counts its own instructions; --process N shows one"
-    } else if profile.is_of_bus() {
-        "memlens bus analyze --format bandwidth has what a bus saw over time"
-    } else {
-        "the profile does not tell when anything was done: it is of an older memlens, or imported"
+    let is_timed = profile.run.sampling.is_some() || profile.run.mode == "burst";
+    match () {
+        _ if profile.is_of_bus() => "memlens bus analyze --format bandwidth has what a bus saw over time",
+        _ if is_merged && is_timed => "one of its processes does not tell; --process N shows one by itself",
+        _ if is_merged => {
+            "its processes began at different times, and each counts its own instructions; --process N shows one"
+        }
+        _ if is_timed => {
+            "the profile does not tell when anything was done: nothing was recorded, at no time, or by an older memlens"
+        }
+        _ => "the profile does not tell when anything was done: it is imported, or of an older memlens",
     }
 }
 
@@ -116,10 +129,10 @@ fn head(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, uses: &[SliceUse],
         Some(Clock::Nanoseconds) => seconds(length as f64 / 1e9 / slices.max(1) as f64),
         _ => format!("{} instructions", count(length / slices.max(1))),
     };
-    let mut out = heading(&title, &format!(" · {} slices of {each}", count(slices)), view.width);
+    let mut out = heading(&title, &format!(" · {} of about {each}", plural(slices, "slice")), view.width);
     let mut pieces = Vec::new();
     if profile.run.sampling.is_none() {
-        pieces.push(format!("{} is without hits of the first level", time.cost_word()));
+        pieces.push(format!("{}: what accesses wait beyond hits of the first level", time.cost_name()));
     }
     if let Some((at, most)) = time.peak_of(objects.is_none(), uses) {
         pieces.push(format!("at most {} of the heap live, at {}", size(most), time.moment(at)));
@@ -128,20 +141,16 @@ fn head(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, uses: &[SliceUse],
     out
 }
 
-/// A row a part of the time.
-fn parts(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, uses: &[SliceUse], view: &View) -> Grid {
+/// A row a part of the time; with `rows` what of these costs most in it.
+fn parts(time: &OverTime<'_>, rows: Option<&Rows<'_>>, uses: &[SliceUse], view: &View) -> Grid {
     let profile = time.profile;
     let parts = view.top.unwrap_or(usize::MAX).min(time.timeline.slices.len()).max(1);
     let costs = time.costs(uses, parts);
     let live = time.live(uses, parts);
     let whole: f64 = cost_of(uses).max(1) as f64;
     let most = costs.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let named = match objects {
-        Some(_) => vec![String::new(); parts],
-        None => named(time, &costs),
-    };
-    let length = time.timeline.length();
-    let at = |part: usize| time.begin() + (length as f64 * part as f64 / parts as f64) as u64;
+    let named = rows.map(|rows| named(time, rows, &costs));
+    let at = |part: usize| time.edge(part, parts);
     let marks = |part: usize| {
         let is_last = part + 1 == parts;
         let here = |it: u64| it >= at(part) && (it < at(part + 1) || is_last);
@@ -156,50 +165,44 @@ fn parts(time: &OverTime<'_>, objects: Option<&Namesakes<'_>>, uses: &[SliceUse]
         _ => Style::Plain,
     };
     let plain = |text: String| GridCell::new(text, Style::Plain);
+    let has_live = knows_live(uses);
     let rows = (0..parts).map(|part| {
         let mut row = vec![
             plain(time.moment(at(part))),
             GridCell::new(percent_of_share(costs[part] / whole), heat(costs[part])),
-            GridCell::new(bar(costs[part] / most), heat(costs[part])),
+            GridCell::new(bar(costs[part] / most, BAR), heat(costs[part])),
         ];
-        if time.knows_live() {
+        if has_live {
             row.push(plain(bytes(live[part])));
         }
         if has_marks {
             row.push(GridCell::new(marks(part), Style::Bold));
         }
-        if objects.is_none() {
+        if let Some(named) = &named {
             row.push(plain(named[part].clone()));
         }
         row
     });
     let mut columns = vec![
         GridColumn::number(["", "from"], 0),
-        GridColumn::number([time.cost_word(), "%"], 0),
-        GridColumn::text(["", ""], 3, (20, 20), Elide::End),
+        GridColumn::number(time.cost_titles(), 0),
+        GridColumn::text(["", ""], 3, (BAR, BAR), Elide::End),
     ];
-    if time.knows_live() {
+    if has_live {
         columns.push(GridColumn::number(["heap", "live"], 0));
     }
     if has_marks {
         columns.push(GridColumn::text(["", "marks"], 0, (8, 30), Elide::End));
     }
-    if objects.is_none() {
+    if named.is_some() {
         columns.push(GridColumn::text(["", "most of it for"], 0, (16, 100), Elide::End));
     }
     Grid { rows: rows.collect(), columns, ..Grid::default() }
 }
 
-/// A bar of twenty columns.
-fn bar(part: f64) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (part.clamp(0.0, 1.0) * 160.0).round() as usize;
-    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
-}
-
 /// Of each part of the time what costs most in it.
-fn named(time: &OverTime<'_>, whole: &[f64]) -> Vec<String> {
-    let of_rows: Vec<(String, Vec<f64>)> = (time.rows().iter())
+fn named(time: &OverTime<'_>, rows: &Rows<'_>, whole: &[f64]) -> Vec<String> {
+    let of_rows: Vec<(String, Vec<f64>)> = (rows.iter())
         .filter_map(|(objects, uses)| {
             let first = objects.objects().next()?;
             Some((first.name.clone(), time.costs(uses, whole.len())))
@@ -220,9 +223,9 @@ type Rows<'a> = Vec<(Namesakes<'a>, Vec<SliceUse>)>;
 /// What costs most, over time.
 fn costs(time: &OverTime<'_>, rows: &Rows<'_>, view: &View) -> Grid {
     let whole = cost_of(&time.timeline.whole).max(1) as f64;
-    let costly = rows.iter().filter(|(_, uses)| cost_of(uses) > 0);
+    let costly = rows.iter().filter(|(objects, uses)| time.is_told(objects, uses));
     let course = ["over time, each", "against its own most"];
-    of_objects(time, costly.take(OBJECTS), view, (&[[time.cost_word(), "%"]], course), |_, uses| {
+    of_objects(time, costly.take(OBJECTS), view, (&[time.cost_titles()], course), |_, uses| {
         let values = time.costs(uses, sparks(view));
         (vec![percent_of_share(cost_of(uses) as f64 / whole)], values)
     })
@@ -247,7 +250,7 @@ fn memory(time: &OverTime<'_>, rows: &Rows<'_>, view: &View) -> Grid {
 }
 
 fn sparks(view: &View) -> usize {
-    SPARKS[usize::from(view.width >= WIDE)]
+    SPARKS[WIDER.iter().filter(|&&width| view.width >= width).count()]
 }
 
 /// A row each of some objects: amounts, and their course.
@@ -262,8 +265,9 @@ fn of_objects<'r>(
     for (objects, uses) in rows {
         let Some(first) = objects.objects().next() else { continue };
         let (amounts, values) = of(objects, uses);
-        let peak = (0..values.len()).rev().max_by(|&one, &other| values[one].total_cmp(&values[other]));
-        let at = peak.map_or(0, |part| time.timeline.length() * part as u64 / values.len().max(1) as u64);
+        let largest = values.iter().copied().fold(0.0, f64::max);
+        let peak = values.iter().position(|value| *value >= largest * (1.0 - NEARLY));
+        let at = peak.map_or(time.begin(), |part| time.edge(part, values.len()));
         let mut row: Vec<GridCell> =
             amounts.iter().map(|amount| GridCell::new(amount, Style::Plain)).collect();
         row.extend([
@@ -271,7 +275,7 @@ fn of_objects<'r>(
             GridCell::new(&first.name, Style::Bold),
             GridCell::new(first.kind.as_str(), Style::Dim),
             GridCell::new(sparkline(&values), Style::Plain),
-            GridCell::new(time.moment(time.begin() + at), Style::Dim),
+            GridCell::new(time.moment(at), Style::Dim),
         ]);
         cells.push(row);
         targets.push(objects.target());
@@ -295,6 +299,8 @@ mod tests {
     #[test]
     fn sparklines_show_what_little_there_is() {
         assert_eq!(sparkline(&[0.0, 1.0, 4.0, 8.0, 0.001]), "·▁▄█▁");
-        assert_eq!(sparkline(&[0.0, 0.0]), "··");
+        assert_eq!((sparkline(&[0.0, 0.0]), sparkline(&[])), ("··".to_owned(), String::new()));
+        // A half is a half, whatever rounding makes of it.
+        assert_eq!(sparkline(&[1.0, 0.500_000_1, 0.499_999_9]), "█▄▄");
     }
 }

@@ -25,6 +25,15 @@ const LARGE_PART: f64 = 0.5;
 /// Of the usual length of a burst, short ones have less than one in so many.
 const SHORT: f64 = 4.0;
 
+/// A time by the clock, which goes on while a thread does not. Unit: ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Where it begins.
+    pub from_ns: u64,
+    /// Where it ends.
+    pub to_ns: u64,
+}
+
 /// A tick between bursts.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
@@ -75,6 +84,8 @@ pub struct Foreign {
     pub pc: u64,
     /// Processor time in ns.
     pub time_ns: f64,
+    /// When that was.
+    pub when: Span,
     /// When the burst was reported that has it, if one has.
     pub whose_ns: Option<u64>,
     /// Bursts that have come since.
@@ -87,14 +98,14 @@ impl Times {
         (self.looks > 0).then_some(!self.elsewhere.is_empty())
     }
 
-    fn add(&mut self, owner: Owner, time_ns: f64) {
+    fn add(&mut self, owner: Owner, time_ns: f64, when: Span) {
         match owner {
             Owner::Before => self.before += time_ns,
             Owner::Next => self.next += time_ns,
             Owner::Call => self.calls += time_ns,
             Owner::Elsewhere(met, whose_ns) => {
                 self.accesses_elsewhere += time_ns / met.access_ns;
-                self.elsewhere.push(Foreign { pc: met.address, time_ns, whose_ns, age: 0 });
+                self.elsewhere.push(Foreign { pc: met.address, time_ns, when, whose_ns, age: 0 });
             }
         }
     }
@@ -118,12 +129,14 @@ pub struct Around<'a> {
     pub process: u32,
     /// What of its code any burst met.
     pub known: &'a KnownCode,
+    /// From the one before to the one behind.
+    pub when: Span,
 }
 
 impl<'a> Around<'a> {
     /// If nothing is known.
     pub fn nothing(before: Option<&'a Waiting>, known: &'a KnownCode) -> Self {
-        Self { bursts: Vec::new(), before, next: None, process: 0, known }
+        Self { bursts: Vec::new(), before, next: None, process: 0, known, when: Span::default() }
     }
 
     /// Those of which the code there is a large part; a burst in which it only begins or ends is of something else as well. Nor, of
@@ -169,10 +182,10 @@ impl<'a> Around<'a> {
             }
             _ => (time_ns, other),
         };
-        times.add(one, 0.5 * even_ns);
-        times.add(other, 0.5 * even_ns);
+        times.add(one, 0.5 * even_ns, self.when);
+        times.add(other, 0.5 * even_ns, self.when);
         if time_ns > even_ns {
-            times.add(slower, time_ns - even_ns);
+            times.add(slower, time_ns - even_ns, self.when);
         }
     }
 
@@ -197,7 +210,7 @@ impl<'a> Around<'a> {
 /// Divides the time from one burst to the next, of it behind the last look `last_ns`, and of that in code no more than `most_code_ns`. A
 /// thread's first burst has none before, and what follows its last one has none behind it.
 pub fn divide(around: &Around<'_>, looks: &[Look], last_ns: f64, most_code_ns: f64) -> Times {
-    let Around { before, next, .. } = around;
+    let Around { before, next, when, .. } = *around;
     let whole_ns = looks.iter().map(|look| look.period_ns).sum::<f64>() + last_ns;
     let mut times = Times::default();
     let mut passed_ns = 0.0;
@@ -207,7 +220,7 @@ pub fn divide(around: &Around<'_>, looks: &[Look], last_ns: f64, most_code_ns: f
     // Half of the time before a look, and half of that behind it.
     let add_unmet = |times: &mut Times, unmet: Option<(u64, Option<u64>)>, time_ns: f64| {
         if let Some((pc, whose_ns)) = unmet {
-            times.unmet.push(Foreign { pc, time_ns: 0.5 * time_ns, whose_ns, age: 0 });
+            times.unmet.push(Foreign { pc, time_ns: 0.5 * time_ns, when, whose_ns, age: 0 });
         }
     };
     for look in looks {

@@ -600,9 +600,7 @@ impl Bursts {
             references,
         };
         self.locality.feed_with(&burst, &waiting.extents);
-        let at_ns = timing.at_ns as f64;
-        let time_ns = at_ns - waiting.before_ns..at_ns + waiting.behind_ns;
-        self.times.add(time_ns, references, weight / references.len().max(1) as f64);
+        self.times.add(&waiting.times(), references);
         self.paths.add(&waiting.paths, weight / references.len().max(1) as f64);
     }
 

@@ -23,11 +23,12 @@ use memlens_locality::{Extent, Reference, Timing};
 use rustc_hash::FxHashMap;
 
 use super::allocations::{Allocations, Correction, Share};
-use super::between::{Around, Foreign, Look, Times, divide, least_part};
+use super::between::{Around, Foreign, Look, Span, Times, divide, least_part};
 use super::glances::{Glance, Glances, Position};
 use super::known_code::{KnownCode, Met};
 use super::paths::Seen as SeenPath;
 use super::weights::Speed;
+use crate::when::When;
 
 /// Bursts that wait at most, and most threads whose last bursts do …
 const MOST: usize = 64;
@@ -82,6 +83,8 @@ pub struct Waiting {
     pub time_ns: f64,
     /// … and what of it bursts before have had, too, as it is in their time.
     pub taken_ns: f64,
+    /// When that was, as far as it was not given to others.
+    pub when: Vec<(Span, f64)>,
     /// Whether the thread's next burst has come.
     pub has_next: bool,
 }
@@ -91,7 +94,7 @@ const LENGTHS: f64 = 4.0;
 
 impl Waiting {
     /// Accesses that it stands for by itself: what it saw and what was counted behind it.
-    fn own(&self) -> f64 {
+    pub fn own(&self) -> f64 {
         self.references.len() as f64 + self.counted
     }
 
@@ -105,6 +108,22 @@ impl Waiting {
     pub fn with(&self, factor: f64) -> (Timing, f64) {
         let timing = Timing { access_ns: self.timing.access_ns / factor, ..self.timing };
         (timing, self.weight + (factor - 1.0) * self.share().unseen)
+    }
+
+    /// For how many accesses it stands when: its own are where it was, the others in the times that it stands for.
+    pub fn times(&self) -> When {
+        let own = self.own().min(self.weight);
+        let all_ns: f64 = self.when.iter().map(|(_, time_ns)| time_ns.max(0.0)).sum();
+        let mut times = When::default();
+        let others = self.weight - own;
+        match all_ns > 0.0 {
+            true => times.add(self.timing.at_ns, own),
+            false => times.add(self.timing.at_ns, self.weight),
+        }
+        for &(Span { from_ns, to_ns }, time_ns) in self.when.iter().filter(|(_, time_ns)| *time_ns > 0.0) {
+            times.add_evenly(from_ns..to_ns, others * time_ns / all_ns);
+        }
+        times
     }
 
     /// Lets it stand for more accesses in its time, or fewer.
@@ -121,6 +140,22 @@ impl Waiting {
         let passed_on_ns = (1.0 - kept) * self.time_ns.max(0.0);
         self.lose(passed_on_ns);
         passed_on_ns
+    }
+
+    /// As [`Self::stand_for`]; says when that time was.
+    fn stand_for_in(&mut self, time_ns: f64, when: Span) -> f64 {
+        match self.when.last_mut() {
+            Some((last, sum)) if *last == when => *sum += time_ns,
+            _ => self.when.push((when, time_ns)),
+        }
+        self.stand_for(time_ns)
+    }
+
+    /// The same for several.
+    fn stand_for_all(&mut self, all: &[Foreign]) {
+        all.iter().for_each(|foreign| {
+            self.stand_for_in(foreign.time_ns, foreign.when);
+        });
     }
 
     /// Lets it stand for accesses as fast as its own in such a time besides. Returns how many.
@@ -207,10 +242,10 @@ fn sum_ns(all: &[Foreign]) -> f64 {
     all.iter().map(|foreign| foreign.time_ns).sum()
 }
 
-/// Adds to what is waited for. Returns the time of the oldest if there is too much, in ns.
-fn lend(all: &mut Vec<Foreign>, new: impl IntoIterator<Item = Foreign>) -> f64 {
+/// Adds to what is waited for. Returns the oldest if there is too much.
+fn lend(all: &mut Vec<Foreign>, new: impl IntoIterator<Item = Foreign>) -> Vec<Foreign> {
     all.extend(new);
-    all.drain(..all.len().saturating_sub(MOST_LOOKS)).map(|foreign| foreign.time_ns).sum()
+    all.drain(..all.len().saturating_sub(MOST_LOOKS)).collect()
 }
 
 impl Lent {
@@ -227,7 +262,7 @@ impl Lent {
     /// What still waits is the last burst's. Returns the time in code that no burst had, in ns.
     fn end(mut self, last: &mut Waiting) -> f64 {
         self.give_back(last);
-        last.stand_for(sum_ns(&self.waiting));
+        last.stand_for_all(&self.waiting);
         self.left_ns()
     }
 
@@ -247,14 +282,23 @@ fn reported_at(bursts: &mut VecDeque<Waiting>, thread: u32, at_ns: Option<u64>) 
     bursts.iter_mut().rfind(|waiting| waiting.timing.thread == thread && Some(waiting.timing.at_ns) == at_ns)
 }
 
+/// Looks at a thread behind its last burst.
+#[derive(Debug, Default)]
+struct Behind {
+    process: u32,
+    looks: Vec<Look>,
+    /// When the last of them was.
+    at_ns: u64,
+}
+
 /// The bursts that wait, in the order of time.
 #[derive(Debug, Default)]
 pub struct WaitingBursts {
     bursts: VecDeque<Waiting>,
     /// Accesses in them.
     references: usize,
-    /// Looks behind the last burst, by thread, and the thread's process.
-    looks: FxHashMap<u32, (u32, Vec<Look>)>,
+    /// Looks behind the last burst, by thread.
+    looks: FxHashMap<u32, Behind>,
     /// By thread: what is not of the code of the bursts around it.
     lent: FxHashMap<u32, Lent>,
     glances: Glances,
@@ -290,10 +334,15 @@ impl WaitingBursts {
         let length = burst.references.len() as f64;
         let usual = at.map_or(length, |at| self.bursts[at].usual_length);
         burst.usual_length = usual + (length - usual) / LENGTHS;
-        let times = self.times_before(at, &burst, last);
+        let before_ns = at.map(|at| self.bursts[at].timing.at_ns);
+        let when = Span {
+            from_ns: before_ns.unwrap_or(at_ns.saturating_sub(own_ns + period_ns as u64)),
+            to_ns: at_ns,
+        };
+        let times = self.times_before(at, &burst, last, when);
         self.calls_ns += times.calls;
         burst.before_ns = times.next;
-        burst.unseen_before = burst.stand_for(times.next) + times.accesses_elsewhere;
+        burst.unseen_before = burst.stand_for_in(times.next, when) + times.accesses_elsewhere;
         burst.was_elsewhere = times.was_elsewhere();
         self.take_foreign(&mut burst);
         self.leave_foreign(&mut burst, times.unmet, times.elsewhere);
@@ -302,9 +351,9 @@ impl WaitingBursts {
             before.learn_from(&burst, true);
             before.behind_ns = times.before;
             burst.counted_before = before.counted;
-            burst.unseen_before += before.counted + before.stand_for(times.before);
+            burst.unseen_before += before.counted + before.stand_for_in(times.before, when);
             self.lent.entry(thread).or_default().give_back(before);
-            burst.stand_for(before.pass_on());
+            burst.stand_for_in(before.pass_on(), when);
             before.has_next = true;
         }
         self.allocations.between(burst.allocations_before);
@@ -361,15 +410,17 @@ impl WaitingBursts {
         at: Option<usize>,
         next: &Waiting,
         (last_ns, most_code_ns): (f64, f64),
+        when: Span,
     ) -> Times {
         let Timing { process, thread, .. } = next.timing;
-        let looks = self.looks.remove(&thread).map(|(_, looks)| looks).unwrap_or_default();
+        let looks = self.looks.remove(&thread).map(|behind| behind.looks).unwrap_or_default();
         let around = Around {
             bursts: of_thread(&self.bursts, thread).chain([next]).collect(),
             before: at.map(|at| &self.bursts[at]),
             next: Some(next),
             process,
             known: &self.known,
+            when,
         };
         divide(&around, &looks, last_ns, most_code_ns)
     }
@@ -388,7 +439,7 @@ impl WaitingBursts {
         let (waited, too_long) = taken(&mut lent.waiting, is_its);
         let (taken, never_met) = taken(&mut lent.unmet, is_its);
         lent.never_met_ns += sum_ns(&never_met);
-        burst.stand_for(sum_ns(&waited) + sum_ns(&too_long) + sum_ns(&taken));
+        [&waited, &too_long, &taken].iter().for_each(|all| burst.stand_for_all(all));
         for Foreign { time_ns, whose_ns, .. } in taken {
             match reported_at(&mut self.bursts, thread, whose_ns) {
                 Some(lender) => lender.lose(time_ns),
@@ -404,12 +455,12 @@ impl WaitingBursts {
     fn leave_foreign(&mut self, burst: &mut Waiting, unmet: Vec<Foreign>, elsewhere: Vec<Foreign>) {
         let thread = burst.timing.thread;
         let lent = self.lent.entry(thread).or_default();
-        lent.never_met_ns += lend(&mut lent.unmet, unmet);
+        lent.never_met_ns += sum_ns(&lend(&mut lent.unmet, unmet));
         for elsewhere in elsewhere {
             match reported_at(&mut self.bursts, thread, elsewhere.whose_ns) {
-                Some(there) => there.stand_for(elsewhere.time_ns),
-                None => burst.stand_for(lend(&mut lent.waiting, [elsewhere])),
-            };
+                Some(there) => there.stand_for_all(&[elsewhere]),
+                None => burst.stand_for_all(&lend(&mut lent.waiting, [elsewhere])),
+            }
         }
     }
 
@@ -451,10 +502,10 @@ impl WaitingBursts {
         let (mut period_ns, most_behind_ns) = self.divide_by_glances(whose, (at_ns, at_ns), period_ns);
         if matches!(at, Position::Waiting(_)) && most_behind_ns < period_ns {
             // The call began within that.
-            self.add_look(whose, most_behind_ns, most_behind_ns, at);
+            self.add_look(whose, at_ns, (most_behind_ns, most_behind_ns), at);
             period_ns -= most_behind_ns;
         }
-        self.add_look(whose, period_ns, most_behind_ns, at);
+        self.add_look(whose, at_ns, (period_ns, most_behind_ns), at);
     }
 
     /// Where a thread of a process was since its last tick, when the next comes.
@@ -469,16 +520,24 @@ impl WaitingBursts {
         if let Some(&(_, Position::Code(ip) | Position::Waiting(ip))) = divided.glances.first()
             && divided.begin_ns > 0.0
         {
-            self.add_look(whose, divided.begin_ns, divided.begin_ns, Position::Waiting(ip));
+            self.add_look(whose, tick.1, (divided.begin_ns, divided.begin_ns), Position::Waiting(ip));
         }
         for (time_ns, at) in divided.glances {
-            self.add_look(whose, time_ns, divided.most_behind_ns, at);
+            self.add_look(whose, tick.1, (time_ns, divided.most_behind_ns), at);
         }
         (divided.last_ns, divided.most_behind_ns)
     }
 
-    fn add_look(&mut self, (pid, thread): (u32, u32), period_ns: f64, most_code_ns: f64, at: Position) {
-        let (_, looks) = self.looks.entry(thread).or_insert_with(|| (pid, Vec::new()));
+    fn add_look(
+        &mut self,
+        (process, thread): (u32, u32),
+        at_ns: u64,
+        (period_ns, most_code_ns): (f64, f64),
+        at: Position,
+    ) {
+        let Behind { looks, at_ns: last_ns, .. } =
+            self.looks.entry(thread).or_insert_with(|| Behind { process, ..Behind::default() });
+        *last_ns = at_ns.max(*last_ns);
         match looks.get_mut(MOST_LOOKS - 1) {
             Some(last) => {
                 last.period_ns += period_ns;
@@ -490,9 +549,9 @@ impl WaitingBursts {
 
     /// Processor time in system calls, in ns.
     pub fn calls_ns(&self) -> f64 {
-        let of_thread = |(&thread, (_, looks)): (&u32, &(u32, Vec<Look>))| {
+        let of_thread = |(&thread, behind): (&u32, &Behind)| {
             let before = self.bursts.iter().rfind(|waiting| waiting.timing.thread == thread);
-            divide(&Around::nothing(before, &self.known), looks, 0.0, 0.0).calls
+            divide(&Around::nothing(before, &self.known), &behind.looks, 0.0, 0.0).calls
         };
         self.calls_ns + self.looks.iter().map(of_thread).sum::<f64>()
     }
@@ -514,13 +573,14 @@ impl WaitingBursts {
         // How often was allocated behind the last bursts nobody has told.
         taken.iter().for_each(|burst| self.allocations.add(burst.share()));
         let correction = self.correction();
-        for (thread, (_, looks)) in self.looks.extract_if(|_, (process, _)| is_meant(*process)) {
+        for (thread, behind) in self.looks.extract_if(|_, behind| is_meant(behind.process)) {
             let before = taken.iter_mut().rfind(|waiting| waiting.timing.thread == thread);
-            let times = divide(&Around::nothing(before.as_deref(), &self.known), &looks, 0.0, 0.0);
+            let times = divide(&Around::nothing(before.as_deref(), &self.known), &behind.looks, 0.0, 0.0);
             self.calls_ns += times.calls;
             if let Some(before) = before {
                 let Share { unseen, rate } = before.share();
-                before.stand_for(times.before);
+                let when = Span { from_ns: before.timing.at_ns, to_ns: behind.at_ns };
+                before.stand_for_in(times.before, when);
                 self.behind.insert(thread, Share { unseen: before.share().unseen - unseen, rate });
             }
             if pid.is_some() {

@@ -127,6 +127,7 @@ fn time_that_waits_is_not_for_a_burst_in_which_its_code_only_begins() {
     // … and now it is.
     add(&mut bursts, at(3, &[0x1000]), 0.0);
     bursts.lent.entry(1).or_default().waiting.push(Foreign {
+        when: Span::default(),
         pc: 0x1000,
         time_ns: 70.0,
         whose_ns: None,
@@ -195,6 +196,7 @@ fn what_is_taken_from_a_burst_that_waits_no_more_others_give_back() {
     assert_eq!(bursts.take_all(None).len(), 2);
     // Its thread is not forgotten; nobody knows any more who had it.
     bursts.lent.entry(1).or_default().unmet.push(Foreign {
+        when: Span::default(),
         pc: 0x5000,
         time_ns: 1000.0,
         whose_ns: Some(1),
@@ -251,7 +253,7 @@ fn time_without_glances_is_the_slower_codes() {
     assert_eq!(times(&bursts), [6.5e6, 2.5e6 + 1e6 + 0.5e6, 0.5e6 + 5e6]);
     // Who knows nothing of glances divides it evenly, as before.
     bursts.look((9, 2), 30 * MS, 4e6, Code(0x9000));
-    assert_eq!(bursts.looks[&2].1[0].most_code_ns, 4e6);
+    assert_eq!(bursts.looks[&2].looks[0].most_code_ns, 4e6);
 }
 
 #[test]
@@ -463,4 +465,25 @@ fn the_one_that_waited_longest_makes_room() {
     });
     assert_eq!(gone(bursts.add(long(3), 0, 1.0, |_, _| {})), [0u32; 0]);
     assert_eq!((bursts.take_all(None).len(), bursts.references), (3, 0));
+}
+
+#[test]
+fn what_a_burst_stands_for_is_when_that_was() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut bursts = WaitingBursts::default();
+    let mut first = at(SECOND, &[0x1000]);
+    first.weight = 0.0;
+    add(&mut bursts, first, 0.0);
+    let mut second = at(3 * SECOND, &[0x1000]);
+    second.weight = 0.0;
+    // Two seconds by the clock, of which the thread had 1000 ns.
+    add(&mut bursts, second, 1000.0);
+    let slices: Vec<memlens_profile::Slice> =
+        (0..4).map(|at| memlens_profile::Slice { begin: at * SECOND, end: (at + 1) * SECOND }).collect();
+    for burst in &bursts.bursts {
+        let times = burst.times();
+        let share = times.in_slices(0, &slices).into_iter().map(|it| it / times.sum()).collect::<Vec<_>>();
+        assert!(share[0] < 0.05 && share[3] < 0.05 && (share[1] - share[2]).abs() < 0.1, "{share:?}");
+        assert!((times.sum() / burst.weight - 1.0).abs() < 1e-3, "{} {}", times.sum(), burst.weight);
+    }
 }
