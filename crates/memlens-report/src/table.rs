@@ -75,7 +75,13 @@ pub(crate) fn rows_page(profile: &Profile, view: &View) -> (Layout, Page) {
     let mut rows = rows(profile, view.by, sort);
     // Objects that nobody touched say nothing about waiting; the JSON report has them.
     let all = rows.len();
-    rows.retain(|row| row.known.is_touched());
+    // Who asks for memory means all that holds some.
+    let of_memory = view.sort.filter(|sort| sort.is_of_program());
+    let holds_some = |row: &Row| {
+        let content = of_memory.map(|sort| sort.content(row));
+        matches!(content, Some(Content::Bytes(Some(1..)) | Content::Count(Some(1..))))
+    };
+    rows.retain(|row| row.known.is_touched() || holds_some(row));
     let touched = rows.len();
     if rows.is_empty() {
         let why = nothing(profile).unwrap_or("Nothing of it was accessed while collection was on.");

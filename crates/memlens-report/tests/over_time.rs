@@ -4,7 +4,9 @@ mod bfs;
 mod slices;
 
 use memlens_profile::Mark;
-use memlens_report::{LineKind, View, json, object_detail, over_time, over_time_csv, over_time_page, table};
+use memlens_report::{
+    Column, LineKind, View, json, object_detail, over_time, over_time_csv, over_time_page, table,
+};
 
 fn wide() -> View {
     View { width: 120, ..View::default() }
@@ -106,4 +108,17 @@ fn programs_get_slices_as_they_are() {
     assert_eq!(csv.lines().count(), 1 + profile.slice_uses.len());
     assert!(csv.contains("\r\n3,1156172839,1734259258,1,column,heap,4000,20,536870912\r\n"), "{csv}");
     assert!(csv.contains("\r\n1,0,578086419,,,,10,0,\r\n"), "{csv}");
+}
+
+#[test]
+fn what_holds_memory_and_is_never_touched_is_found_by_it() {
+    let mut profile = slices::with_slices(bfs::profile());
+    let forgotten = profile.objects.iter_mut().find(|object| object.name == "pred").expect("an object");
+    forgotten.live_at_end_bytes = Some(700 << 20);
+    let text = table(&profile, &wide());
+    assert!(lines_with(&text, "pred").is_empty() && text.contains("more never accessed"), "{text}");
+    let by_memory = View { sort: Some(Column::LiveAtEndBytes), trifles: true, ..wide() };
+    let text = table(&profile, &by_memory);
+    let rows: Vec<String> = lines_with(&text, " heap ");
+    assert!(rows[0].contains("pred") && rows[0].contains("700Mi") && rows[1].contains("column"), "{text}");
 }
