@@ -80,6 +80,7 @@ fn slices(profile: &Profile, recording: &Recording) -> Vec<Slice> {
     /// Of so many samples a slice says something, and of so many bursts.
     const SAMPLES: u64 = 20;
     const BURSTS: u64 = 3;
+    const LONGEST_NS: u64 = 1 << 58;
     let Some((began_ns, last_ns)) = recording.times_ns() else { return Vec::new() };
     let good_for = match recording.bursts() {
         Some(bursts) => bursts.counts().bursts / BURSTS,
@@ -88,7 +89,8 @@ fn slices(profile: &Profile, recording: &Recording) -> Vec<Slice> {
     let length = last_ns - began_ns;
     // More than steps that are told apart would say nothing more.
     let count = good_for.clamp(1, MOST_STEPS as u64);
-    if length == 0 || profile.objects.is_empty() {
+    // Nothing is recorded for ten years: times of a damaged file are not.
+    if length == 0 || length > LONGEST_NS || profile.objects.is_empty() {
         return Vec::new();
     }
     let edge = |at: u64| (u128::from(length) * u128::from(at) / u128::from(count)) as u64;
