@@ -12,7 +12,7 @@ use crate::page::Page;
 use crate::row::{row_number, sum_of_known};
 use crate::styled::Layout;
 
-/// Objects that it has.
+/// Objects in each list of the page.
 const OBJECTS: usize = 12;
 /// Objects named beside a part of time, from which part of its cost on.
 const NAMED: usize = 3;
