@@ -1,4 +1,4 @@
-//! Two things at a time.
+//! Two things at a time, or one after the other.
 
 use std::{panic, thread};
 
@@ -14,6 +14,11 @@ pub fn beside<A, B: Send>(here: impl FnOnce() -> A, there: impl Fn() -> B + Sync
         };
         (done, found)
     })
+}
+
+/// Does both, one after the other.
+pub fn in_turn<A, B>(here: impl FnOnce() -> A, there: impl Fn() -> B) -> (A, B) {
+    (here(), there())
 }
 
 #[cfg(test)]

@@ -102,6 +102,8 @@ pub fn join_small(uses: Vec<SliceUse>) -> Vec<SliceUse> {
         more.iter().for_each(|it| others.add(it));
         kept.extend((!others.is_nothing()).then_some(others));
     }
+    // They are kept for long.
+    kept.shrink_to_fit();
     kept
 }
 

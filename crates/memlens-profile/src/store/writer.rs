@@ -18,6 +18,7 @@ use super::parquet_table::encode;
 use super::processes::{self, PROCESSES};
 use super::schema::KNOWN_TABLES;
 use super::{FORMAT_VERSION, WriteError};
+use crate::beside::in_turn;
 use crate::{Cell, Prediction, Profile, beside};
 
 /// What to do when something is at the path already.
@@ -118,7 +119,7 @@ impl ProfileWriter {
 
     /// Writes the whole profile; `complete` says that the program has ended and nothing follows. What
     /// was flushed before stays readable until this has succeeded. Cost: linear in the tables; their
-    /// files are built in memory, that of the cells beside the others.
+    /// files are built in memory, that of the cells beside the others (of a profile that is given behind them).
     ///
     /// # Errors
     /// When the system refuses or the disk is full; the writer may be used again afterwards.
@@ -251,8 +252,10 @@ struct Tables<'a, F> {
 }
 
 impl<F: Folder> Tables<'_, F> {
-    /// The largest, which takes as long as the others, beside them; its file comes last.
+    /// The largest, which takes as long as the others, beside them; its file comes last. Of a profile that is given, whose tables go as they are
+    /// written, behind them, in their room: then more is recorded, and memory counts for more than time.
     fn write_all(&mut self, profile: Cow<'_, Profile>) -> Result<(), WriteError> {
+        let is_given = matches!(profile, Cow::Owned(_));
         // The same of a profile that is lent and of one that is given.
         macro_rules! write_each {
             ($profile:expr; $($table:ident)*) => {{
@@ -262,7 +265,11 @@ impl<F: Folder> Tables<'_, F> {
                     $(self.write($table)?;)*
                     Ok(())
                 };
-                let (written, content) = beside(write_others, || encoded::<Cell>(&cells));
+                let encode_cells = || encoded::<Cell>(&cells);
+                let (written, content) = match is_given {
+                    true => in_turn(write_others, encode_cells),
+                    false => beside(write_others, encode_cells),
+                };
                 written?;
                 self.write_file::<Cell>(cells.len(), &content?)
             }};
