@@ -258,8 +258,9 @@ impl AddressSpace {
 pub fn running_mappings(pid: u32) -> std::io::Result<Vec<NewMapping>> {
     // Names are bytes, of which not all are UTF-8.
     let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    // One that has ended, and that nobody has waited for, has nothing mapped.
     if text.is_empty() {
-        return Err(std::io::Error::other("the process has ended"));
+        return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
     }
     Ok(mappings_of(&String::from_utf8_lossy(&text), pid))
 }
@@ -301,6 +302,18 @@ mod tests {
 
     fn mapping(start: u64, length: u64, name: &str) -> NewMapping {
         NewMapping { start, length, name: name.into(), ..NewMapping::default() }
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_is_none() {
+        let mut child = std::process::Command::new("true").spawn().expect("it starts");
+        let stat = format!("/proc/{}/stat", child.id());
+        while !std::fs::read_to_string(&stat).expect("it is there").contains(") Z ") {
+            std::thread::yield_now();
+        }
+        let error = running_mappings(child.id()).expect_err("it has ended");
+        assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+        child.wait().expect("it has ended");
     }
 
     #[test]
