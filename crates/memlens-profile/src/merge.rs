@@ -6,6 +6,7 @@ use std::sync::Arc;
 use memlens_types::{AccessKind, Counts, ObjectKind};
 
 use crate::merged_slices::MergedSlices;
+use crate::sum_of_known;
 use crate::{
     AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Field, FieldIx, FieldUse, Frame, FrameIx, Module,
     ModuleIx, Object, ObjectIx, ObjectPattern, PathCell, PathIx, Profile, SamplingInfo, SliceUse, SourceLine,
@@ -623,14 +624,6 @@ impl Merger {
             None => self.merged.code.push(CodeLocation { id: found.0.saturating_add(1), ..code }),
         }
         found
-    }
-}
-
-/// Of what is known of one at least.
-fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.saturating_add(other)),
-        (one, other) => one.or(other),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ObjectIx, Profile, SliceIx};
+use crate::{ObjectIx, Profile, SliceIx, sum_of_known};
 
 /// What time is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,13 +60,9 @@ impl SliceUse {
 
     /// Adds what another object did in the slice, or this one besides.
     pub fn add(&mut self, other: &Self) {
-        let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
-            (Some(one), Some(other)) => Some(one.saturating_add(other)),
-            (one, other) => one.or(other),
-        };
         self.cost = self.cost.saturating_add(other.cost);
-        self.dram_reads = sum(self.dram_reads, other.dram_reads);
-        self.live_bytes = sum(self.live_bytes, other.live_bytes);
+        self.dram_reads = sum_of_known(self.dram_reads, other.dram_reads);
+        self.live_bytes = sum_of_known(self.live_bytes, other.live_bytes);
     }
 }
 

@@ -3,13 +3,13 @@
 
 use std::collections::HashSet;
 
-use memlens_profile::{Object, ObjectBacking, ObjectIx, Profile};
+use memlens_profile::{Object, ObjectBacking, ObjectIx, Profile, sum_of_known};
 use memlens_types::Counts;
 
 use crate::UnknownWord;
 use crate::interval::Certainties;
 use crate::place::object_place;
-use crate::row::{Row, Whole, sum_of_known};
+use crate::row::{Row, Whole};
 use crate::target::Target;
 use crate::word::the_one;
 
@@ -143,8 +143,11 @@ impl<'a> Namesakes<'a> {
             blocks: Some(self.objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
             bytes: bytes.reduce(|sum, more| Some(sum?.saturating_add(more?))).flatten(),
             max_live_bytes,
-            live_at_peak_bytes: sum_of_known(self.objects().map(|object| object.live_at_peak_bytes)),
-            live_at_end_bytes: sum_of_known(self.objects().map(|object| object.live_at_end_bytes)),
+            live_at_peak_bytes: self
+                .objects()
+                .map(|object| object.live_at_peak_bytes)
+                .fold(None, sum_of_known),
+            live_at_end_bytes: self.objects().map(|object| object.live_at_end_bytes).fold(None, sum_of_known),
             huge_share: self.backing().and_then(|backing| backing.huge_share()),
             place: self.common(|object| object_place(profile, object)),
             certainties: Certainties::of_objects(profile, self.objects(), whole),

@@ -6,7 +6,9 @@ use std::hash::Hash;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use memlens_profile::{Cell, CodeIx, CodeLocation, Frame, ModuleIx, Object, PathCell, Profile, Thread};
+use memlens_profile::{
+    Cell, CodeIx, CodeLocation, Frame, ModuleIx, Object, PathCell, Profile, Thread, sum_of_known,
+};
 use memlens_types::Counts;
 
 use crate::UnknownWord;
@@ -218,7 +220,7 @@ impl Row {
             blocks: Some(objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
             bytes: Some(objects().filter_map(|object| object.bytes).fold(0, u64::saturating_add)),
             live_at_peak_bytes: profile.run.heap_peak_bytes,
-            live_at_end_bytes: sum_of_known(objects().map(|object| object.live_at_end_bytes)),
+            live_at_end_bytes: objects().map(|object| object.live_at_end_bytes).fold(None, sum_of_known),
             ..Self::new(profile, String::new(), totals, true, Whole::of(profile, totals))
         }
     }
@@ -237,11 +239,6 @@ impl Row {
     pub(crate) fn stall_interval(&self) -> Option<(f64, f64)> {
         self.certainties.stall?.interval(self.stall_share?)
     }
-}
-
-/// The sum of what is known; None: nothing is.
-pub(crate) fn sum_of_known(all: impl Iterator<Item = Option<u64>>) -> Option<u64> {
-    all.flatten().reduce(u64::saturating_add)
 }
 
 /// The share that says what matters most: of what the core waits for, if one was modelled and that is any time to speak of, else of the

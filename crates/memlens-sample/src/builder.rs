@@ -8,16 +8,17 @@ use memlens_locality::{CostSpread, Summary};
 use memlens_objects::SiteId;
 use memlens_patterns::Sources;
 use memlens_profile::{
-    Cell, CodeIx, CodeLocation, Frame, FrameIx, FramesOfCalls, Module as ModuleRow, ModuleIx, Object,
-    ObjectIx, PackedCounts, PathAmount, PathCell, PathId, PathIx, PathRows, PathUse, PathUses, Profile,
-    SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Texts, Thread, ThreadIx,
+    Cell, CodeIx, CodeLocation, Module as ModuleRow, ModuleIx, Object, ObjectIx, PackedCounts, PathAmount,
+    PathCell, PathId, PathIx, PathRows, PathUse, PathUses, Profile, SampleUnit, SamplingInfo, SourceLine,
+    Thread, ThreadIx,
 };
-use memlens_symbols::{Module, SourceFrame};
+use memlens_symbols::Module;
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::address_space::Code;
 use crate::bursts::{Bursts, Cell as BurstCell, Seen};
+use crate::frame_rows::{CodeFrames, FrameRows};
 use crate::heap::HeapSite;
 use crate::heap_blocks::BlockArea;
 use crate::kin::Kin;
@@ -25,7 +26,6 @@ use crate::modules::{Files, REPLACED};
 use crate::naming::{HeldType, NamedObject, Namer, access_of, offset_in};
 use crate::part_places::PartPlaces;
 use crate::recording::{Recording, Tally};
-use crate::site_naming::code_of;
 use crate::slices::{add_live, add_slices};
 use crate::spot::Spot;
 use crate::static_attribution::CodeSamples;
@@ -854,110 +854,4 @@ impl Sites {
 
 fn is_file(recording: &Recording, code: Code, path: &str) -> bool {
     code.0.and_then(|file| recording.files().get(file)).is_some_and(|file| file.path == path)
-}
-
-/// The begin of a function that has no name, which stands for all of it; other code is itself.
-fn function_of(code: Code, files: &Files) -> Code {
-    let symbols = code.0.and_then(|file| files.get(file)).and_then(|mapped| mapped.symbols());
-    let function = symbols.and_then(|symbols| symbols.function_at(code.1));
-    function.filter(|function| function.name.is_none()).map_or(code, |function| (code.0, function.start))
-}
-
-/// The frames of code, in a profile under way.
-struct CodeFrames<'a> {
-    profile: &'a mut Profile,
-    recording: &'a Recording,
-    frames: &'a mut FrameRows,
-}
-
-impl FramesOfCalls<Code> for CodeFrames<'_> {
-    fn profile(&mut self) -> &mut Profile {
-        self.profile
-    }
-
-    fn frames_of_call(&mut self, call: Code) -> Vec<FrameIx> {
-        self.frames.frames(self.profile, self.recording, call, true)
-    }
-}
-
-impl CodeFrames<'_> {
-    /// The path by some callers that ends in the function of some code.
-    fn path(&mut self, paths: &mut PathRows, callers: PathId, code: Code) -> Option<PathIx> {
-        let code = function_of(code, self.recording.files());
-        let end = self.frames.frames(self.profile, self.recording, code, false);
-        paths.end(self.recording.paths(), callers, &end, self)
-    }
-}
-
-/// Frames and stacks that were made already.
-#[derive(Default)]
-struct FrameRows {
-    /// By code position, and whether it is a return address.
-    frames: FxHashMap<(Code, bool), Vec<FrameIx>>,
-    stacks: FxHashMap<Vec<FrameIx>, StackIx>,
-    texts: Texts,
-}
-
-impl FrameRows {
-    /// The inlined functions at a code position, innermost first.
-    fn stack(&mut self, profile: &mut Profile, recording: &Recording, code: Code) -> StackIx {
-        let frames = self.frames(profile, recording, code, false);
-        self.stack_of(profile, frames)
-    }
-
-    /// The call stack of an allocation site.
-    fn call_stack(&mut self, profile: &mut Profile, recording: &Recording, keys: &[u64]) -> StackIx {
-        let frames =
-            keys.iter().flat_map(|&key| self.frames(profile, recording, code_of(key), true)).collect();
-        self.stack_of(profile, frames)
-    }
-
-    fn stack_of(&mut self, profile: &mut Profile, frames: Vec<FrameIx>) -> StackIx {
-        *self.stacks.entry(frames).or_insert_with_key(|frames| {
-            let stack = StackIx::from_index(profile.stacks.len());
-            profile.stacks.push(Stack(frames.clone()));
-            stack
-        })
-    }
-
-    /// The frames at a code position, inlined ones first. Return addresses stand for the call before them.
-    fn frames(
-        &mut self,
-        profile: &mut Profile,
-        recording: &Recording,
-        code: Code,
-        is_return: bool,
-    ) -> Vec<FrameIx> {
-        if let Some(known) = self.frames.get(&(code, is_return)) {
-            return known.clone();
-        }
-        let symbols = code.0.and_then(|file| recording.files().get(file)).and_then(|mapped| mapped.symbols());
-        let svma = if is_return { code.1.wrapping_sub(1) } else { code.1 };
-        let mut located = symbols.map(|symbols| symbols.locate(svma)).unwrap_or_default();
-        if located.is_empty() {
-            let generated = if code.0.is_none() { recording.files().generated_function(svma) } else { None };
-            located.push(SourceFrame { function: generated.map(str::to_owned), ..SourceFrame::default() });
-        }
-        let last = located.len() - 1;
-        let mut list = Vec::with_capacity(located.len());
-        for (depth, place) in located.into_iter().enumerate() {
-            let source_text = match (symbols, &place.file, place.line) {
-                (Some(symbols), Some(file), Some(line)) => symbols.source_line(file, line),
-                _ => None,
-            };
-            list.push(FrameIx::from_index(profile.frames.len()));
-            profile.frames.push(Frame {
-                module: code.0.map(ModuleIx),
-                offset: code.1,
-                function: place.function.map(|name| self.texts.shared(&name)),
-                file: place.file.map(|path| self.texts.shared(&path)),
-                line: place.line,
-                column: place.column,
-                inlined: depth < last,
-                source_text: source_text.map(|text| self.texts.shared(text.trim())),
-            });
-        }
-        self.frames.insert((code, is_return), list.clone());
-        list
-    }
 }

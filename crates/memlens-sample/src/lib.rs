@@ -28,6 +28,9 @@
 //! A burst ([`memlens_events::burst`]) is every access of a thread for a moment. `bursts/` finds their objects in the
 //! same way; their misses come from `memlens-locality`, and the profile has exact mode's columns, as estimates.
 //!
+//! When an object cost what, and how much of the heap was live, is kept besides (`when.rs`, `live_course.rs`), and cut into slices of the
+//! recording's time when a profile is made (`slices.rs`).
+//!
 //! # Units
 //!
 //! A sample of the processor clock stands for nanoseconds, of any other event for events. They are
@@ -45,6 +48,7 @@ mod coverage;
 mod distinct_pages;
 mod error;
 mod event;
+mod frame_rows;
 mod glances;
 mod heap;
 mod heap_blocks;

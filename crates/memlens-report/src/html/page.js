@@ -359,7 +359,7 @@ function size(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let at = 0;
   for (; bytes >= 1023.5 && at + 1 < units.length; at += 1) bytes /= 1024;
-  return `${at === 0 ? bytes : bytes.toPrecision(3)} ${units[at]}`;
+  return `${at === 0 ? bytes : bytes >= 99.95 ? Math.round(bytes) : bytes.toPrecision(3)} ${units[at]}`;
 }
 
 /** A part of a picture. */

@@ -1,6 +1,6 @@
 //! For people.
 
-use memlens_profile::{Clock, Object, Profile, SliceUse};
+use memlens_profile::{Clock, Object, Profile, SliceUse, sum_of_known};
 
 use super::{OverTime, SPARK, cost_of, knows_live};
 use crate::View;
@@ -9,7 +9,7 @@ use crate::header::Fact;
 use crate::namesakes::Namesakes;
 use crate::number::{UNKNOWN, bar, bytes, count, percent_of_share, plural, seconds, size};
 use crate::page::Page;
-use crate::row::{row_number, sum_of_known};
+use crate::row::row_number;
 use crate::styled::Layout;
 
 /// Objects in each list of the page.
@@ -234,8 +234,9 @@ fn costs(time: &OverTime<'_>, rows: &Rows<'_>, view: &View) -> Grid {
 /// What had most memory when most of the heap was live, and what is left of it.
 fn memory(time: &OverTime<'_>, rows: &Rows<'_>, view: &View) -> Grid {
     let most = |uses: &[SliceUse]| time.peak(uses).map_or(0, |(_, most)| most);
-    let live =
-        |objects: &Namesakes<'_>, of: fn(&Object) -> Option<u64>| sum_of_known(objects.objects().map(of));
+    let live = |objects: &Namesakes<'_>, of: fn(&Object) -> Option<u64>| {
+        objects.objects().map(of).fold(None, sum_of_known)
+    };
     let at_peak = |objects: &Namesakes<'_>| live(objects, |object| object.live_at_peak_bytes);
     let mut large: Vec<_> = rows.iter().filter(|(_, uses)| most(uses) > 0).collect();
     large.sort_by_key(|(objects, uses)| std::cmp::Reverse((at_peak(objects).unwrap_or(0), most(uses))));

@@ -94,7 +94,7 @@ const LENGTHS: f64 = 4.0;
 
 impl Waiting {
     /// Accesses that it stands for by itself: what it saw and what was counted behind it.
-    pub fn own(&self) -> f64 {
+    fn own(&self) -> f64 {
         self.references.len() as f64 + self.counted
     }
 

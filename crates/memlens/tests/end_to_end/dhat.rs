@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{call, compiled, failing, stderr, stdout, succeeding, write_small_profile};
+use crate::support::{call, compiled, failing, stderr, stdout, succeeding, valgrind, write_small_profile};
 
 /// Three functions that allocate, and a global. Not optimised, so that each access in the source is one.
 const PROGRAM: &str = r#"
@@ -112,15 +112,9 @@ fn sites_have_what_valgrinds_dhat_counts() {
     // The program's locals and the global are not there.
     assert!(stderr(&exported).contains(" % of "), "{}", stderr(&exported));
 
-    let valgrind = Command::new("valgrind")
-        .args(["-q", "--tool=dhat", "--dhat-out-file=valgrind.json", "./program"])
-        .current_dir(folder.path())
-        .output();
-    let Ok(output) = valgrind else {
-        eprintln!("skipped: valgrind is not there");
+    if !valgrind(folder.path(), &["--tool=dhat", "--dhat-out-file=valgrind.json", "./program"]) {
         return;
-    };
-    assert!(output.status.success(), "{}", stderr(&output));
+    }
     let theirs = fs::read_to_string(folder.path().join("valgrind.json")).expect("written");
     assert_eq!(sites(&parsed(&theirs)), by_hand());
 }

@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use crate::support::{call, compiled, failing, stderr, succeeding};
+use crate::support::{call, compiled, failing, stderr, succeeding, valgrind};
 use serde_json::Value;
 
 /// Walks a ring of 16 MiB in random order, frees it, and walks another one. With a time each walk goes on for so many seconds.
@@ -139,16 +138,11 @@ fn exact_mode_tells_phases_apart_by_instructions() {
 fn the_most_that_is_live_is_what_massif_says() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     record(folder.path(), "exact", &[]);
-    let valgrind = Command::new("valgrind")
-        .args(["-q", "--tool=massif", "--time-unit=i", "--peak-inaccuracy=0.0", "--massif-out-file=massif"])
-        .arg("./phases")
-        .current_dir(folder.path())
-        .output();
-    let Ok(output) = valgrind else {
-        eprintln!("skipped: valgrind is not there");
+    let massif =
+        ["--tool=massif", "--time-unit=i", "--peak-inaccuracy=0.0", "--massif-out-file=massif", "./phases"];
+    if !valgrind(folder.path(), &massif) {
         return;
-    };
-    assert!(output.status.success(), "{}", stderr(&output));
+    }
     let theirs = fs::read_to_string(folder.path().join("massif")).expect("written");
     let values = |word: &str| -> Vec<u64> {
         let lines = theirs.lines().filter_map(|line| line.strip_prefix(word)?.strip_prefix('='));

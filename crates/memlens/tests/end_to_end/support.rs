@@ -80,6 +80,16 @@ pub fn compiled(folder: &Path, name: &str, source: &str, options: &[&str]) -> Pa
     program
 }
 
+/// Runs one of valgrind's tools in a folder; false: valgrind is not there.
+pub fn valgrind(folder: &Path, words: &[&str]) -> bool {
+    let Ok(output) = Command::new("valgrind").arg("-q").args(words).current_dir(folder).output() else {
+        eprintln!("skipped: valgrind is not there");
+        return false;
+    };
+    assert!(output.status.success(), "{}", stderr(&output));
+    true
+}
+
 /// Waits for what takes an unknown time on a busy machine, for five minutes at most.
 pub fn wait_until(mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
