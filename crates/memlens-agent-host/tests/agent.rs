@@ -372,6 +372,20 @@ fn a_thousand_threads_come_and_go_under_ticks() {
 }
 
 #[test]
+fn calls_that_only_a_tick_has_ended_go_on() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "calls", &[]);
+    // None comes by itself.
+    let tick = Some(Duration::from_secs(1000));
+    let mut agent = Agent::new(&AgentOptions { watch: Watch::Nothing, tick, stack_bytes: 256, bursts: None })
+        .expect("unpacked");
+    let (output, told) = run(&mut agent, &program, &[]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
+    let calls = if cfg!(target_arch = "x86_64") { 9 } else { 8 };
+    assert_eq!(told.iter().filter(|(_, told)| matches!(told, Told::Tick(_))).count(), 2 * calls);
+}
+
+#[test]
 fn when_nobody_reads_any_more_the_program_goes_on() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = compiled(folder.path(), "blocks", &[]);

@@ -168,8 +168,8 @@ const ENDED_BY_HANDLERS: [u32; 28] = [
 ];
 
 /// Lets a system call that only the present handler's signal has ended begin again, with its whole time limit: the
-/// program would not have seen an end. Which call it was tells the instruction before: `mov eax, number`, as glibc's
-/// wrappers have it up to 2.40.
+/// program would not have seen an end. Which call it was tells the instruction before: `mov eax, number`, or `xor eax, eax` for number 0
+/// (`read`), as glibc's wrappers have it up to 2.40.
 ///
 /// # Safety
 /// `context` is the third argument of a signal handler.
@@ -188,8 +188,11 @@ pub unsafe fn begin_call_again(context: *mut c_void) {
     }
     // SAFETY: code of the page that is about to be executed.
     let code = unsafe { ((ip - BYTES) as *const [u8; 7]).read_unaligned() };
-    let [0xb8, a, b, c, d, 0x0f, 0x05] = code else { return };
-    let call = u32::from_le_bytes([a, b, c, d]);
+    let call = match code {
+        [0xb8, a, b, c, d, 0x0f, 0x05] => u32::from_le_bytes([a, b, c, d]),
+        [.., 0x31, 0xc0, 0x0f, 0x05] => 0,
+        _ => return,
+    };
     if ENDED_BY_HANDLERS.contains(&call) {
         saved[13] = call.into();
         saved[16] = ip - 2;
