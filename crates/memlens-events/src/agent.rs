@@ -27,15 +27,15 @@
 //! | 1 | time, ns of `CLOCK_MONOTONIC` | | | |
 //! | 2 | process << 32, thread | | | |
 //! | 3 | | address | address | ns that it stands for |
-//! | 4 | | bytes | | registers by DWARF number (16), then rip |
+//! | 4 | | bytes | | [`REGISTERS`] by DWARF number, then the instruction's address, then whether it came in a system call |
 //! | 5 | | mean gap in bytes, 0: watched for certain | | |
 //! | 6 | | old address, if it was moved, else 0 | | |
 //! | 7 | | where the address was stored (`posix_memalign`), else 0 | | |
-//! | 8–10 | | return address of the call, rsp and rbp there | | |
-//! | last | | bytes of stack from rsp on, then they | | the same |
+//! | 8–10 | | return address of the call, stack and frame pointer there | | |
+//! | last | | bytes of stack from the stack pointer on, then they | | the same |
 //!
 //! A `MappingEnded` has the first address and the bytes of what was unmapped; a `MappingMoved` those of the mapping before, then those
-//! of what it is now. A `Look` has the ns that it stands for, rip, and whether it came in a system call; `Started` and `Mapped` the text of its
+//! of what it is now. A `Look` has the ns that it stands for, the instruction's address, and whether it came in a system call; `Started` and `Mapped` the text of its
 //! /proc/self/maps, as far as it could be read, filled up with zero bytes; `Forked` the parent's process. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
 //! its references; a `Burst` the words of [`BurstHead`], then its own.
 
@@ -220,11 +220,14 @@ impl Answer {
 }
 
 /// Why a process has no bursts, from number 1 on.
-pub const NO_BURSTS: [&str; 3] = [
+pub const NO_BURSTS: [&str; 4] = [
     "the processor lacks SSE 4.2 or XSAVE",
     "the processor's vector registers are larger than is known",
     "the process has shadow stacks",
+    "memlens has them on x86-64 only",
 ];
+/// The number of the last of these, for an agent that is built without.
+pub const NOT_HERE: u32 = NO_BURSTS.len() as u32;
 
 /// The head of a ring.
 #[repr(C, align(64))]
@@ -339,7 +342,15 @@ pub const END_WORDS: usize = 4;
 /// Words of `Allocated` before the stack.
 pub const ALLOCATED_WORDS: usize = 12;
 /// Words of `Tick` before the stack.
-pub const TICK_WORDS: usize = 23;
+pub const TICK_WORDS: usize = 4 + REGISTERS + 3;
+
+/// Registers of a `Tick`, by DWARF number: on x86-64 the 16 general ones (System V ABI AMD64 1.0, figure 3.36), on AArch64 x0 to x30 and sp (DWARF
+/// for the Arm 64-bit Architecture, 2023Q3, section 4.1).
+pub const REGISTERS: usize = if cfg!(target_arch = "aarch64") { 32 } else { 16 };
+/// The stack pointer among them: rsp, or sp.
+pub const SP: usize = if cfg!(target_arch = "aarch64") { 31 } else { 7 };
+/// The frame pointer, of code that has one: rbp, or x29.
+pub const FP: usize = if cfg!(target_arch = "aarch64") { 29 } else { 6 };
 
 /// Where a call was made from: enough to unwind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -348,7 +359,7 @@ pub struct Caller {
     pub ip: u64,
     /// Stack pointer after the return.
     pub sp: u64,
-    /// rbp.
+    /// The frame pointer: rbp, or x29.
     pub bp: u64,
 }
 
@@ -564,13 +575,13 @@ pub enum Event<'a> {
         /// Processor time that it stands for, in ns.
         period_ns: u64,
         /// By DWARF number.
-        registers: [u64; 16],
+        registers: [u64; REGISTERS],
         /// The interrupted instruction.
         ip: u64,
         /// Whether it came in a system call, and was told of at the call's end; where there are bursts, also whether it came in
         /// a loop that waits for other threads.
         in_call: bool,
-        /// From rsp on.
+        /// From the stack pointer on.
         stack: &'a [u8],
     },
     /// See [`Kind::Block`].
@@ -670,15 +681,15 @@ impl<'a> AgentRecord<'a> {
                 }
             }
             Kind::Tick => {
-                let mut registers = [0; 16];
+                let mut registers = [0; REGISTERS];
                 for (index, register) in registers.iter_mut().enumerate() {
                     *register = word(4 + index)?;
                 }
                 Event::Tick {
                     period_ns: word(3)?,
                     registers,
-                    ip: word(20)?,
-                    in_call: word(21)? != 0,
+                    ip: word(4 + REGISTERS)?,
+                    in_call: word(5 + REGISTERS)? != 0,
                     stack: stack(TICK_WORDS - 1)?,
                 }
             }

@@ -1,10 +1,10 @@
 //! Which calls restrict a process's system calls from then on (seccomp(2)), so that a system call of ours might end it.
 //! Libraries make others of them only to ask what the kernel has.
 
-/// `__NR_prctl` of x86-64.
-pub const PRCTL: usize = 157;
-/// `__NR_seccomp` of x86-64.
-pub const SECCOMP: usize = 317;
+/// `__NR_prctl`.
+pub const PRCTL: usize = if cfg!(target_arch = "aarch64") { 167 } else { 157 };
+/// `__NR_seccomp`.
+pub const SECCOMP: usize = if cfg!(target_arch = "aarch64") { 277 } else { 317 };
 /// `PR_SET_SECCOMP` (prctl(2)).
 pub const SET_SECCOMP: usize = 22;
 
