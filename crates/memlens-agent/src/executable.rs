@@ -14,6 +14,8 @@ const LINE_BYTES: usize = 256;
 const HEAD_BYTES: usize = 2048;
 /// glibc's dynamic linker (its platform's name for it, ABI since 2.2.5).
 const GLIBC_LOADER: &[u8] = b"ld-linux-x86-64.so.2";
+/// Of openat(2): paths count from the current folder.
+const AT_FDCWD: usize = -100isize as usize;
 /// Libraries that refuse to start behind another one.
 const SANITIZERS: [&[u8]; 4] = [b"libasan.so", b"libhwasan.so", b"liblsan.so", b"libtsan.so"];
 /// Entries of a dynamic section that are looked at; programs have some thirty.
@@ -33,7 +35,6 @@ impl File {
     /// # Safety
     /// `path` is a string.
     pub(crate) unsafe fn open(path: *const c_char) -> Option<Self> {
-        const AT_FDCWD: usize = -100isize as usize;
         const NONBLOCK_CLOEXEC: usize = 0x0008_0800;
         // SAFETY: the caller's string.
         let file = unsafe { syscall(number::OPENAT, [AT_FDCWD, path as usize, NONBLOCK_CLOEXEC, 0, 0, 0]) };
@@ -115,7 +116,7 @@ pub unsafe fn executed(path: *const c_char) -> Executed {
 unsafe fn may_be_executed(path: *const c_char) -> bool {
     const X_OK: usize = 1;
     // SAFETY: the caller's string; the call only asks.
-    unsafe { syscall(number::ACCESS, [path as usize, X_OK, 0, 0, 0, 0]) == 0 }
+    unsafe { syscall(number::FACCESSAT, [AT_FDCWD, path as usize, X_OK, 0, 0, 0]) == 0 }
 }
 
 /// Whether a file can be read at present.

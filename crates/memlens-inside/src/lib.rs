@@ -7,90 +7,23 @@
 //! Nothing here allocates or locks; of libc only `dlsym` is called, by [`symbol`] and [`next()`].
 #![cfg_attr(not(test), no_std)]
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the libraries inside a target exist for x86-64 only");
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("the libraries inside a target exist for x86-64 and AArch64 only");
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 pub mod environment;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::{number, syscall};
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::{number, syscall};
 
 use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::{mem, ptr};
-
-/// Numbers of system calls (`arch/x86/entry/syscalls/syscall_64.tbl`).
-#[expect(missing_docs, reason = "the manual page of each name says what it does")]
-pub mod number {
-    pub const READ: usize = 0;
-    pub const OPEN: usize = 2;
-    pub const CLOSE: usize = 3;
-    pub const STAT: usize = 4;
-    pub const FSTAT: usize = 5;
-    pub const MMAP: usize = 9;
-    pub const MPROTECT: usize = 10;
-    pub const MUNMAP: usize = 11;
-    pub const RT_SIGACTION: usize = 13;
-    pub const RT_SIGPROCMASK: usize = 14;
-    pub const PREAD64: usize = 17;
-    pub const ACCESS: usize = 21;
-    pub const SCHED_YIELD: usize = 24;
-    pub const MREMAP: usize = 25;
-    pub const MADVISE: usize = 28;
-    pub const NANOSLEEP: usize = 35;
-    pub const GETPID: usize = 39;
-    pub const KILL: usize = 62;
-    pub const FTRUNCATE: usize = 77;
-    pub const GETRUSAGE: usize = 98;
-    pub const GETUID: usize = 102;
-    pub const GETGID: usize = 104;
-    pub const GETEUID: usize = 107;
-    pub const GETEGID: usize = 108;
-    pub const RT_SIGPENDING: usize = 127;
-    pub const GETTID: usize = 186;
-    pub const GETXATTR: usize = 191;
-    pub const TIMER_CREATE: usize = 222;
-    pub const TIMER_SETTIME: usize = 223;
-    pub const TIMER_DELETE: usize = 226;
-    pub const CLOCK_GETTIME: usize = 228;
-    pub const TGKILL: usize = 234;
-    pub const OPENAT: usize = 257;
-    pub const RT_TGSIGQUEUEINFO: usize = 297;
-    pub const PRLIMIT64: usize = 302;
-    pub const PROCESS_VM_READV: usize = 310;
-    pub const MEMFD_CREATE: usize = 319;
-}
-
-/// A system call; negative results are error numbers.
-///
-/// # Safety
-/// As the system call of that number.
-pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
-    let result;
-    // SAFETY: the kernel clobbers rcx and r11 only; memory effects are the caller's promise.
-    unsafe {
-        asm!("syscall", inlateout("rax") number as isize => result,
-            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2],
-            in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
-            lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-    result
-}
-
-/// The address of a weak symbol, 0 where nobody defines it.
-#[macro_export]
-macro_rules! weak {
-    ($name:literal) => {{
-        let address: usize;
-        // SAFETY: reads the module's own table of addresses.
-        unsafe {
-            core::arch::asm!(
-                concat!(".weak ", $name),
-                concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"),
-                out(reg) address,
-                options(pure, readonly, nostack)
-            );
-        }
-        address
-    }};
-}
 
 /// The address of a symbol, in the order of the program's libraries; null if there is none, or no `dlsym`.
 pub fn symbol(name: &CStr) -> *mut c_void {
@@ -183,7 +116,7 @@ pub fn own_memory(bytes: usize) -> Option<*mut u8> {
 /// Ends the process: a library of ours has contradicted itself.
 pub fn stop() -> ! {
     // SAFETY: an undefined instruction does nothing but raise SIGILL.
-    unsafe { asm!("ud2", options(noreturn)) }
+    unsafe { asm!(undefined!(), options(noreturn)) }
 }
 
 /// What a library without Rust's runtime needs in its place: panics that stop, and the name that the core library's
@@ -196,7 +129,7 @@ macro_rules! no_runtime {
             ".hidden rust_eh_personality",
             ".type rust_eh_personality, @function",
             "rust_eh_personality:",
-            "ud2",
+            $crate::undefined!(),
         );
 
         #[panic_handler]
