@@ -10,14 +10,16 @@ use core::sync::atomic::Ordering;
 
 use memlens_events::agent::{Allocation, Caller, Control, Kind, NO_GAP};
 
-use crate::arch::ThreadArea;
+use crate::arch;
 use crate::draw::{self, ALWAYS_FROM_BYTES};
 use crate::real::{self, call};
 use crate::ring::{Segment, StackPart, now_ns};
 use crate::session::{check_reader, here, visit};
+use crate::thread_area::ThreadArea;
 use crate::watched;
 
-/// A call of the program: where the stack pointer was at entry, which points to the return address, and rbp.
+/// A call of the program: where its return address lies on the stack, by the architecture's [`arch::RETURN_ADDRESS_AT`], and the caller's
+/// frame pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) sp: usize,
@@ -26,10 +28,14 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn caller(self) -> Caller {
-        // SAFETY: at a function's entry the return address is on top of the stack (System V ABI AMD64, 3.2.2), and
-        // the entry points hand on the stack pointer that they found.
-        let ip = unsafe { (self.sp as *const u64).read() };
-        Caller { ip, sp: self.sp as u64 + 8, bp: self.bp as u64 }
+        // SAFETY: the entry points hand on where it lies.
+        let ip = unsafe { ((self.sp + arch::RETURN_ADDRESS_AT) as *const u64).read() };
+        Caller { ip, sp: self.returned_sp() as u64, bp: self.bp as u64 }
+    }
+
+    /// The stack pointer after the call's return.
+    pub(crate) fn returned_sp(self) -> usize {
+        self.sp + arch::RETURNED_SP_AT
     }
 }
 
@@ -84,7 +90,7 @@ fn begun(segment: Segment, area: &ThreadArea, entry: Entry, allocation: Allocati
         control.blocks_without_room.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    let stack = StackPart::from(entry.sp + 8, control, area);
+    let stack = StackPart::from(entry.returned_sp(), control, area);
     if !segment.write(Kind::Allocated, now_ns(), area, &allocation.words(), Some(stack)) {
         watched::remove(allocation.address);
         control.lost_allocations.fetch_add(1, Ordering::Relaxed);
@@ -253,7 +259,7 @@ pub unsafe extern "C" fn slow_reallocarray(
         // SAFETY: the program's own call, which the real function refuses.
         return unsafe { call!(real::REALLOCARRAY, (block, count, size) -> *mut c_void) };
     };
-    let area = crate::arch::thread();
+    let area = arch::thread();
     if (bytes as u64) < ALWAYS_FROM_BYTES.load(Ordering::Relaxed) {
         area.budget.count(bytes as u64);
     }

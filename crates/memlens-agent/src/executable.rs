@@ -4,7 +4,7 @@
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
-use crate::arch::{number, syscall};
+use crate::arch::{self, number, syscall};
 
 /// The kernel follows at most this many `#!` lines, and reads so much of one (Linux 6.x, `fs/exec.c`,
 /// `include/uapi/linux/binfmts.h`).
@@ -12,8 +12,6 @@ const MAX_INTERPRETERS: usize = 5;
 const LINE_BYTES: usize = 256;
 /// ELF header and program headers of a program: 13 of 56 bytes behind 64 are usual.
 const HEAD_BYTES: usize = 2048;
-/// glibc's dynamic linker (its platform's name for it, ABI since 2.2.5).
-const GLIBC_LOADER: &[u8] = b"ld-linux-x86-64.so.2";
 /// Of openat(2): paths count from the current folder.
 const AT_FDCWD: usize = -100isize as usize;
 /// Libraries that refuse to start behind another one.
@@ -43,11 +41,11 @@ impl File {
 
     /// Mode and size; None: they cannot be had.
     fn status(&self) -> Option<(u32, u64)> {
-        // `struct stat` (arch/x86/include/uapi/asm/stat.h): 144 bytes; the mode at 24, the size at 48.
+        // `struct stat` of asm/stat.h: 144 bytes at most, the size at 48.
         let mut status = [0u64; 18];
         // SAFETY: the call fills the structure.
         let result = unsafe { syscall(number::FSTAT, [self.0, status.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-        (result == 0).then_some((status[3] as u32, status[6]))
+        (result == 0).then_some((status[arch::STAT_MODE_WORD] as u32, status[6]))
     }
 
     /// Reads what is there of `bytes` at an offset.
@@ -163,9 +161,9 @@ fn is_of_glibc(file: &File, head: &[u8]) -> bool {
     const PROGRAM_HEADER_BYTES: usize = 56;
     let word = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
     let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
-    // 64-bit, little-endian; x86-64; program headers of the size that is known.
+    // 64-bit, little-endian; this machine's; program headers of the size that is known.
     if !head.starts_with(b"\x7fELF\x02\x01")
-        || half(18) != Some(62)
+        || half(18) != Some(arch::ELF_MACHINE)
         || half(54) != Some(PROGRAM_HEADER_BYTES as u16)
     {
         return false;
@@ -186,7 +184,7 @@ fn is_of_glibc(file: &File, head: &[u8]) -> bool {
                 let most = usize::try_from(bytes).unwrap_or(usize::MAX).min(name.len());
                 let name = file.read(offset, &mut name[..most]);
                 let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-                is_glibcs = name.rsplit(|&byte| byte == b'/').next() == Some(GLIBC_LOADER);
+                is_glibcs = name.rsplit(|&byte| byte == b'/').next() == Some(arch::GLIBC_LOADER);
             }
             PT_DYNAMIC => dynamic = Some((offset, bytes)),
             _ => {}

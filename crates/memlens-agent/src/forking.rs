@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use memlens_events::agent::Kind;
 
-use crate::arch::ThreadArea;
 use crate::real::{self, call};
 use crate::ring::{Segment, now_ns};
 use crate::session::{here, segment, visit};
+use crate::thread_area::ThreadArea;
 
 /// When fork was last called here.
 static CALLED_NS: AtomicU64 = AtomicU64::new(0);

@@ -6,7 +6,7 @@
 //!                                                └─ hooked ──► x86_64/entry.rs
 //! ```
 //!
-//! Entries are the places of `R_X86_64_JUMP_SLOT` and `R_X86_64_GLOB_DAT` relocations (System V ABI AMD64 1.0, 4.4).
+//! Entries are the places of relocations for the procedure linkage table and for addresses in the global offset table (System V ABI AMD64 1.0, 4.4).
 //! One is hooked only if it leads to the very function that the agent will call, or into its own library, where the
 //! look-up of a function not called yet begins. Calls by other ways are not seen: pointers from `dlsym`, pointers in
 //! data, calls inside of a library that is linked with its own allocator.
@@ -21,13 +21,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use memlens_inside::own_memory;
 
-use crate::arch::{number, syscall};
+use crate::arch::{self, number, syscall};
 use crate::libraries::{self, Dynamic, Library, Symbol};
 use crate::real;
 
-/// What another architecture has in other places.
-const JUMP_SLOT: u32 = 7;
-const GLOBAL_DATA: u32 = 6;
 const PAGE: usize = 4096;
 
 /// Hooked entries that can be remembered.
@@ -60,14 +57,16 @@ struct Walk {
     modules: u32,
 }
 
+/// A name, the agent's function, and the real one.
+#[cfg(not(test))]
+pub type Row = (&'static [u8], unsafe extern "C" fn(), &'static AtomicPtr<core::ffi::c_void>);
+
 /// The function of a name that the agent has, and the real one.
 #[cfg(not(test))]
 fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
     use crate::arch::entry::own;
-    use core::ffi::c_void;
-    use core::sync::atomic::AtomicPtr;
-    type Row = (&'static [u8], unsafe extern "C" fn(), &'static AtomicPtr<c_void>);
-    static ROWS: [Row; 29] = [
+    use crate::bursts;
+    static ROWS: [Row; 21] = [
         (b"malloc", own::malloc, &real::MALLOC),
         (b"calloc", own::calloc, &real::CALLOC),
         (b"realloc", own::realloc, &real::REALLOC),
@@ -85,20 +84,12 @@ fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
         (b"munmap", own::munmap, &real::MUNMAP),
         (b"mremap", own::mremap, &real::MREMAP),
         (b"pthread_create", own::pthread_create, &real::PTHREAD_CREATE),
-        (b"sigaction", own::sigaction, &real::SIGACTION),
-        (b"signal", own::signal, &real::SIGNAL),
-        (b"bsd_signal", own::bsd_signal, &real::SIGNAL),
-        (b"ssignal", own::ssignal, &real::SIGNAL),
-        (b"sysv_signal", own::sysv_signal, &real::SYSV_SIGNAL),
-        (b"__sysv_signal", own::__sysv_signal, &real::SYSV_SIGNAL),
-        (b"sigset", own::sigset, &real::SIGSET),
-        (b"dlclose", own::dlclose, &real::DLCLOSE),
         (b"fork", own::fork, &real::FORK),
         (b"_Fork", own::plain_fork, &real::PLAIN_FORK),
         (b"syscall", own::syscall, &real::SYSCALL),
         (b"prctl", own::prctl, &real::PRCTL),
     ];
-    let (_, ours, real) = ROWS.iter().find(|row| row.0 == name)?;
+    let (_, ours, real) = ROWS.iter().chain(&bursts::HOOKED).find(|row| row.0 == name)?;
     let real = real.load(Ordering::Relaxed) as usize;
     (real != 0).then_some((*ours as *const () as usize, real))
 }
@@ -177,7 +168,7 @@ unsafe fn look_at(library: &Library<'_>, walk: &mut Walk) {
         // SAFETY: the table that the dynamic section names, with its size.
         let relocations = unsafe { core::slice::from_raw_parts(start as *const Relocation, count) };
         for relocation in relocations {
-            if ![JUMP_SLOT, GLOBAL_DATA].contains(&(relocation.info as u32)) {
+            if !arch::POINTERS_TO_FUNCTIONS.contains(&(relocation.info as u32)) {
                 continue;
             }
             // SAFETY: the symbol that the relocation names, and its name.

@@ -21,7 +21,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `x86_64/` | all that another architecture would need anew: entry points, thread area, registers |
+//! | `x86_64/` | all that depends on the architecture: entry points, where the thread area is, registers |
+//! | `thread_area.rs` | what is kept of a thread |
 //! | `draw.rs` | which blocks are watched |
 //! | `watched.rs` | the watched blocks' addresses |
 //! | `allocations.rs` | the slow paths of the allocation functions |
@@ -33,11 +34,14 @@
 //! | `hooks.rs` | in a process that ran before: the libraries' tables lead to the agent |
 //! | `ring.rs` | the writer's side of a ring |
 //! | `ticks.rs` | timers of threads, and what their signal does |
-//! | `faults.rs` | signals that instructions raise in a burst |
+//! | `signal_action.rs` | what the kernel does about a signal |
 //! | `forking.rs` | forked children begin at once |
 //! | `restriction.rs` | programs that restrict their system calls: the agent leaves first |
 //! | `mappings.rs` | anonymous memory that the program maps by itself |
-//! | `bursts.rs` | which ticks begin bursts, how long they are, what is reported of them |
+//! | `bursts/mod.rs` | which ticks begin bursts, how long they are, what is reported of them |
+//! | `bursts/met_code.rs` | which code they have met |
+//! | `bursts/prompts.rs` | the signal by which memlens prompts a process to begin one |
+//! | `bursts/faults.rs` | signals that instructions raise in a burst |
 //!
 //! # Signal safety
 //! Everything here may run in a signal handler, in a forked child and inside the dynamic linker: it allocates
@@ -56,18 +60,17 @@ mod allocations;
 mod bursts;
 mod draw;
 mod executable;
-mod faults;
 mod forking;
 mod handing_on;
 mod hooks;
 mod libraries;
 mod mappings;
-mod met_code;
-mod prompts;
 mod real;
 mod restriction;
 mod ring;
 mod session;
+mod signal_action;
+mod thread_area;
 mod ticks;
 mod watched;
 mod x86_64;
@@ -76,8 +79,3 @@ use x86_64 as arch;
 
 #[cfg(all(panic = "abort", not(test)))]
 memlens_inside::no_runtime!();
-
-/// For the decoder of instructions, which asks for memory at its first use.
-#[cfg(all(panic = "abort", not(test)))]
-#[global_allocator]
-static ALLOCATOR: memlens_burst::heap::OwnHeap = memlens_burst::heap::OwnHeap::new();

@@ -15,6 +15,7 @@ use crate::draw::{self, ALWAYS_FROM_BYTES};
 use crate::real::{self, MAP_FAILED, call};
 use crate::ring::{Segment, StackPart, now_ns};
 use crate::session::{check_reader, here, visit};
+use crate::thread_area::ThreadArea;
 
 /// `MAP_GROWSDOWN` and `MAP_STACK` (include/uapi/asm-generic/mman.h): memory of stacks, which frames own.
 const STACK_FLAGS: usize = 0x0100 | 0x2_0000;
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn slow_mmap(
         let Extent { address, size_bytes } = extent(start as usize, length);
         let caller = entry.caller();
         let mapping = Allocation { address, size_bytes, gap_bytes, caller, ..Allocation::default() };
-        let stack = StackPart::from(sp + 8, control, area);
+        let stack = StackPart::from(entry.returned_sp(), control, area);
         if !segment.write(Kind::NewMapping, now_ns(), area, &mapping.words(), Some(stack)) {
             control.lost_allocations.fetch_add(1, Ordering::Relaxed);
             check_reader(control);
@@ -118,7 +119,7 @@ fn extent(start: usize, length: usize) -> Extent {
     Extent { address: start as u64, size_bytes }
 }
 
-fn tell<const N: usize>(segment: Segment, area: &crate::arch::ThreadArea, kind: Kind, extents: &[Extent; N]) {
+fn tell<const N: usize>(segment: Segment, area: &ThreadArea, kind: Kind, extents: &[Extent; N]) {
     let words = extents.map(|extent| [extent.address, extent.size_bytes]);
     if !segment.write(kind, now_ns(), area, words.as_flattened(), None) {
         segment.control().lost_ends.fetch_add(1, Ordering::Relaxed);

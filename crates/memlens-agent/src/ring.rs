@@ -12,7 +12,8 @@ use memlens_events::agent::{
 
 use memlens_inside::weak;
 
-use crate::arch::{self, ThreadArea, number, syscall};
+use crate::arch::{self, number, syscall};
+use crate::thread_area::ThreadArea;
 
 /// Frames of the first thread lie this close to its stack's end, or are copied by the kernel.
 const NEAR_BYTES: usize = 1 << 20;

@@ -29,11 +29,12 @@ use memlens_events::agent::{
 use memlens_inside::environment::{self, value_of};
 use memlens_inside::own_memory;
 
-use crate::arch::{self, ThreadArea, number, syscall, thread};
+use crate::arch::{self, number, syscall, thread};
 use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS, MOST_COUNTED_BYTES, ThreadDraw};
 use crate::executable::File;
 use crate::ring::{Segment, now_ns};
-use crate::{bursts, faults, forking, handing_on, hooks, libraries, real, ticks, watched};
+use crate::thread_area::ThreadArea;
+use crate::{bursts, forking, handing_on, hooks, libraries, real, ticks, watched};
 
 /// Words of the table of watched blocks: 2 MiB where blocks are drawn by bytes …
 const DRAWN_PLACES: usize = 1 << 18;
@@ -122,7 +123,7 @@ pub fn here() -> Option<(Segment, &'static ThreadArea)> {
         EPOCH.fetch_add(1, Ordering::Relaxed);
         segment.control().started.fetch_add(1, Ordering::Relaxed);
         ticks::forget_timers();
-        memlens_burst::forget_after_fork(&area.burst);
+        bursts::forget_after_fork(area);
     }
     let epoch = EPOCH.load(Ordering::Relaxed);
     if area.epoch.get() != epoch {
@@ -266,7 +267,7 @@ unsafe fn begin(request: &mut Request) -> Answer {
     let is_child = unsafe { word.as_ref() }.is_some_and(|word| word.load(Ordering::Relaxed) == 0);
     if is_child {
         ticks::forget_timers();
-        memlens_burst::forget_after_fork(&thread().burst);
+        bursts::forget_after_fork(thread());
     }
     let epoch = EPOCH.fetch_add(1, Ordering::Relaxed) + 1;
     CAME_AT.store(epoch, Ordering::Relaxed);
@@ -355,7 +356,7 @@ fn end() -> Answer {
         return Answer::NotYet;
     }
     ticks::end();
-    faults::end();
+    bursts::end();
     let segment = SEGMENT.swap(ptr::null_mut(), Ordering::Relaxed);
     if !segment.is_null() {
         // SAFETY: nobody uses it, and nobody finds it any more.

@@ -12,7 +12,7 @@
 //! A thread's processor time has the kernel's in it. A tick that comes in a system call is delivered when the call ends: it
 //! says so, and begins no burst, which would stand for the call's time with whatever the program does behind it.
 //!
-//! The first thread of a program gets prompts besides, by the kernel's clock and another signal (`prompts.rs`): the handler then only looks whether a
+//! The first thread of a program gets prompts besides, by the kernel's clock and another signal (`bursts/prompts.rs`): the handler then only looks whether a
 //! burst is due, or should begin because the code is new.
 //!
 //! # Signal safety
@@ -21,17 +21,18 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use memlens_events::agent::{Control, Kind, TICK_WORDS};
+use memlens_events::agent::{Control, Kind, REGISTERS, SP, TICK_WORDS};
 
-use crate::arch::{self, SignalAction, ThreadArea, number, syscall};
+use crate::arch::{self, number, syscall};
 use crate::bursts;
-use crate::prompts;
 #[cfg(not(test))]
 use crate::real::{self, call};
 use crate::ring::{Segment, StackPart, clock_ns, now_ns};
 #[cfg(not(test))]
 use crate::session;
 use crate::session::{check_reader, here, visit};
+use crate::signal_action::SignalAction;
+use crate::thread_area::ThreadArea;
 
 /// `SIGCANCEL` of glibc (sysdeps/unix/sysv/linux/internal-signals.h).
 const SIGNAL: u32 = 32;
@@ -65,28 +66,23 @@ pub fn prepare(control: &Control) {
     if tick_ns == 0 {
         return;
     }
-    // Nothing more is blocked than the two signals.
+    // Nothing more is blocked than the agent's signals.
     let action = SignalAction {
         handler: on_tick as *const () as usize,
         flags: ON_STACK_RESTART_INFO_RESTORER,
         restorer: arch::return_from_signal as *const () as usize,
-        mask: 1 << (SIGNAL - 1) | 1 << (prompts::SIGNAL - 1),
+        mask: 1 << (SIGNAL - 1) | bursts::SIGNALS,
     };
-    let before = arch::signal_action(SIGNAL as usize).map_or(usize::MAX, |action| action.handler);
+    let before = SignalAction::of(SIGNAL as usize).map_or(usize::MAX, |action| action.handler);
     if before <= IGNORED {
         HANDLER_BEFORE.store(before, Ordering::Relaxed);
     }
     let is_free = before <= IGNORED || before == action.handler;
-    if !is_free || !arch::set_signal_action(SIGNAL as usize, &action) {
+    if !is_free || !SignalAction::set(SIGNAL as usize, &action) {
         control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    bursts::prepare(control);
-    if bursts::are_apart() {
-        // SAFETY: the call only asks.
-        let pid = unsafe { syscall(number::GETPID, [0; 6]) } as u32;
-        prompts::prepare(control, pid, &action);
-    }
+    bursts::prepare(control, &action);
     TICK_NS.store(tick_ns, Ordering::Release);
 }
 
@@ -103,7 +99,7 @@ pub fn delete_timers() {
 
 /// Prompts are ignored from now on.
 pub fn end_prompts() {
-    prompts::end(on_tick as *const () as usize);
+    bursts::end_prompts(on_tick as *const () as usize);
 }
 
 /// Gives the signals back. There are no timers, and no thread can make one.
@@ -111,11 +107,11 @@ pub fn end() {
     end_prompts();
     const IGNORED: usize = 1;
     let is_ours = |action: &SignalAction| action.handler == on_tick as *const () as usize;
-    let Some(action) = arch::signal_action(SIGNAL as usize).filter(is_ours) else { return };
+    let Some(action) = SignalAction::of(SIGNAL as usize).filter(is_ours) else { return };
     // Ignoring a signal drops what is pending (POSIX.1-2024, 2.4.3): by default it would end the process.
-    arch::set_signal_action(SIGNAL as usize, &SignalAction { handler: IGNORED, ..action });
+    SignalAction::set(SIGNAL as usize, &SignalAction { handler: IGNORED, ..action });
     let before = SignalAction { handler: HANDLER_BEFORE.load(Ordering::Relaxed), ..SignalAction::default() };
-    arch::set_signal_action(SIGNAL as usize, &before);
+    SignalAction::set(SIGNAL as usize, &before);
 }
 
 /// Starts timers for threads that run already. The first tick of such a thread lets it begin by itself.
@@ -365,7 +361,7 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
     // SAFETY: the kernel's argument.
     let is_call = unsafe { arch::was_in_call(context) };
     // SAFETY: the thread was about to go on there.
-    let in_call = is_call || bursts::are_wanted() && unsafe { memlens_burst::is_waiting(ip) };
+    let in_call = is_call || unsafe { bursts::is_waiting(ip) };
     // What the agent does for the program is like what the kernel does for it.
     let (start, end) = arch::own_image();
     let is_own = (start..end).contains(&(ip as usize));
@@ -376,7 +372,7 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
     let in_call = in_call || asked_clock || is_own;
     let is_early = bursts::are_apart() && left_ns > 0;
     let begins_early = is_early && !in_call && bursts::begin_early(ip, left_ns, cpu_ns);
-    let is_prompt = signal == prompts::SIGNAL as c_int;
+    let is_prompt = bursts::is_prompt(signal);
     if is_prompt && (in_call || !bursts::are_apart() || is_early && !begins_early) {
         area.asks_clock.set(asked_clock);
         return;
@@ -390,11 +386,11 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
     }
     let mut words = [0; TICK_WORDS - 4];
     words[0] = period_ns;
-    words[1..17].copy_from_slice(&registers);
-    words[17] = ip;
-    words[18] = u64::from(in_call);
+    words[1..=REGISTERS].copy_from_slice(&registers);
+    words[REGISTERS + 1] = ip;
+    words[REGISTERS + 2] = u64::from(in_call);
     let control = segment.control();
-    let stack = StackPart::from(registers[arch::SP] as usize, control, area);
+    let stack = StackPart::from(registers[SP] as usize, control, area);
     if !segment.write(Kind::Tick, now_ns(), area, &words, Some(stack)) {
         control.lost_ticks.fetch_add(1, Ordering::Relaxed);
         check_reader(control);
@@ -428,7 +424,7 @@ static STARTS: [Start; 256] = [const {
 }; 256];
 static NEXT_START: AtomicU32 = AtomicU32::new(0);
 
-/// A function and its argument, as C returns two words: in rax and rdx.
+/// A function and its argument, as C returns two words: in two registers.
 #[repr(C)]
 pub struct FirstCall {
     function: usize,

@@ -15,7 +15,6 @@ use crate::allocations::{
 };
 use crate::bursts;
 use crate::draw::{ALWAYS_FROM_BYTES, CALL_BITS};
-use crate::faults;
 use crate::forking;
 use crate::handing_on;
 use crate::mappings::{self, slow_mmap};
@@ -298,31 +297,31 @@ macro_rules! passing {
 
 passing!(
     /// `int sigaction(int signal, const struct sigaction *new, struct sigaction *old)`
-    sigaction, faults::set_action
+    sigaction, bursts::set_action
 );
 passing!(
     /// `sighandler_t signal(int signal, sighandler_t handler)`
-    signal, faults::set_signal
+    signal, bursts::set_signal
 );
 passing!(
     /// `sighandler_t bsd_signal(int signal, sighandler_t handler)`
-    bsd_signal, faults::set_signal
+    bsd_signal, bursts::set_signal
 );
 passing!(
     /// `sighandler_t ssignal(int signal, sighandler_t handler)`
-    ssignal, faults::set_signal
+    ssignal, bursts::set_signal
 );
 passing!(
     /// `sighandler_t sysv_signal(int signal, sighandler_t handler)`
-    sysv_signal, faults::set_sysv_signal
+    sysv_signal, bursts::set_sysv_signal
 );
 passing!(
     /// `sighandler_t __sysv_signal(int signal, sighandler_t handler)`
-    __sysv_signal, faults::set_sysv_signal
+    __sysv_signal, bursts::set_sysv_signal
 );
 passing!(
     /// `sighandler_t sigset(int signal, sighandler_t disposition)`
-    sigset, faults::set_sigset
+    sigset, bursts::set_sigset
 );
 passing!(
     /// `int dlclose(void *library)`

@@ -1,75 +1,31 @@
-//! What is x86-64: the thread area, signal contexts, and (in `entry.rs`) the functions that the program calls.
+//! What is x86-64: where the thread area is, signal contexts, and (in `entry.rs`) the functions that the program calls.
 
 #[cfg(not(test))]
 pub mod entry;
 
 use core::arch::x86_64::{_mm_sfence, _mm_stream_si64};
-use core::arch::{asm, global_asm, naked_asm};
-use core::cell::Cell;
+use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
-use core::ptr;
 
-use memlens_burst::Area;
+use memlens_events::agent::REGISTERS;
 pub use memlens_inside::{number, syscall};
 
-use crate::draw::{Budget, ThreadDraw};
+use crate::thread_area::ThreadArea;
 
-/// What the agent keeps of a thread. All zero at a thread's start.
-#[repr(C, align(64))]
-pub struct ThreadArea {
-    /// What is left until the next drawn byte, and calls. First: the entry points count by it.
-    pub budget: Budget,
-    /// How the next drawn byte is chosen.
-    pub draw: Cell<ThreadDraw>,
-    /// Processor time of the thread at its last tick, in ns.
-    pub last_cpu_ns: Cell<u64>,
-    /// The stack pointer at the thread's start; 0: not known.
-    pub stack_start: Cell<usize>,
-    /// How far below that the thread's stack reaches for certain, in bytes.
-    pub stack_bytes: Cell<usize>,
-    /// The stack pointer at which an allocation function was called that the agent is inside of; else 0.
-    pub inside: Cell<usize>,
-    /// The process's number when what follows was set; see `session.rs`.
-    pub epoch: Cell<u32>,
-    /// Kernel thread id.
-    pub tid: Cell<u32>,
-    /// Process id.
-    pub pid: Cell<u32>,
-    /// The kernel's number of the thread's timer, plus 1; 0: none.
-    pub timer: Cell<u32>,
-    /// Processor time that the burst in progress stands for, in ns; outside of one, what is left of those that could not be reported.
-    pub burst_period_ns: Cell<u64>,
-    /// Processor time of the thread, in ns, before which no burst begins: ticks only look where it is.
-    pub burst_due_ns: Cell<u64>,
-    /// How much sooner than that a burst began, in ns: the next one comes later by as much.
-    pub burst_borrowed_ns: Cell<u64>,
-    /// The thread's name that was told last, zeros behind it; all zeros: none was.
-    pub name: Cell<[u64; 2]>,
-    /// Calls of allocation functions up to the present or last burst's begin …
-    pub calls_at_begin: Cell<u64>,
-    /// … and up to the end of the last one that was reported.
-    pub calls_at_report: Cell<u64>,
-    /// Whether the agent asks the thread's libc for the time.
-    pub asks_clock: Cell<bool>,
-    /// What translated code needs of the thread.
-    pub burst: Area,
-}
+/// `EM_X86_64` (System V ABI AMD64 1.0, section 4.1).
+pub const ELF_MACHINE: u16 = 62;
+/// glibc's dynamic linker (its platform's name for it, ABI since 2.2.5).
+pub const GLIBC_LOADER: &[u8] = b"ld-linux-x86-64.so.2";
+/// `R_X86_64_JUMP_SLOT` and `R_X86_64_GLOB_DAT` (System V ABI AMD64 1.0, section 4.4).
+pub const POINTERS_TO_FUNCTIONS: [u32; 2] = [7, 6];
+/// Which word of `struct stat` has the mode in its lower half (arch/x86/include/uapi/asm/stat.h).
+pub const STAT_MODE_WORD: usize = 3;
 
-const THREAD_AREA_BYTES: usize = size_of::<ThreadArea>();
-
-// Initial-exec thread-local storage: found by one load, without a call that might allocate.
-global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".balign 64",
-    ".globl memlens_agent_thread",
-    ".hidden memlens_agent_thread",
-    ".type memlens_agent_thread, @tls_object",
-    ".size memlens_agent_thread, {bytes}",
-    "memlens_agent_thread:",
-    ".zero {bytes}",
-    ".popsection",
-    bytes = const THREAD_AREA_BYTES,
-);
+/// What lies at the address that the entry points hand on as that of a call: the return address, on top of the stack (System V ABI AMD64 1.0,
+/// section 3.2.2). Where it is there, in bytes …
+pub const RETURN_ADDRESS_AT: usize = 0;
+/// … and where the stack pointer is after the return.
+pub const RETURNED_SP_AT: usize = 8;
 
 /// The calling thread's area. It must not be handed to another thread.
 pub fn thread() -> &'static ThreadArea {
@@ -120,14 +76,11 @@ pub fn own_image() -> (usize, usize) {
     (start, end)
 }
 
-/// The stack pointer among the registers by DWARF number (System V ABI AMD64 1.0, figure 3.36).
-pub const SP: usize = 7;
-
 /// Where a signal interrupted a thread: general registers by DWARF number, and the instruction.
 ///
 /// # Safety
 /// `context` is the third argument of a signal handler.
-pub unsafe fn interrupted(context: *const c_void) -> ([u64; 16], u64) {
+pub unsafe fn interrupted(context: *const c_void) -> ([u64; REGISTERS], u64) {
     // `struct ucontext` (arch/x86/include/uapi/asm/ucontext.h and sigcontext.h): 40 bytes, then r8 … r15, di, si, bp,
     // bx, dx, ax, cx, sp, ip.
     // SAFETY: the kernel wrote 17 registers there.
@@ -197,37 +150,6 @@ pub unsafe fn begin_call_again(context: *mut c_void) {
         saved[13] = call.into();
         saved[16] = ip - 2;
     }
-}
-
-/// The kernel's `struct sigaction`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct SignalAction {
-    /// 0: the default, 1: ignored, else a function.
-    pub handler: usize,
-    /// See sigaction(2).
-    pub flags: usize,
-    /// What the handler returns to.
-    pub restorer: usize,
-    /// Signals that are blocked meanwhile.
-    pub mask: usize,
-}
-
-fn kernel_action(signal: usize, new: *const SignalAction, old: *mut SignalAction) -> bool {
-    let arguments = [signal, new as usize, old as usize, size_of::<usize>(), 0, 0];
-    // SAFETY: both are null or whole structures; handlers keep the rules of handlers.
-    unsafe { syscall(number::RT_SIGACTION, arguments) == 0 }
-}
-
-/// What the kernel does about a signal.
-pub fn signal_action(signal: usize) -> Option<SignalAction> {
-    let mut action = SignalAction::default();
-    kernel_action(signal, ptr::null(), &raw mut action).then_some(action)
-}
-
-/// Changes that. Whether the kernel did so.
-pub fn set_signal_action(signal: usize, action: &SignalAction) -> bool {
-    kernel_action(signal, action, ptr::null_mut())
 }
 
 /// When the handler returns, the signal is blocked.

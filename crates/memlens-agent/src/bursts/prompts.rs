@@ -13,8 +13,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use memlens_events::agent::Control;
 
-use crate::arch::{self, SignalAction, number, syscall};
+use crate::arch::{number, syscall};
 use crate::session;
+use crate::signal_action::SignalAction;
 
 /// `SIGURG` (signal(7)).
 pub const SIGNAL: usize = 23;
@@ -26,8 +27,8 @@ static IS_OURS: AtomicBool = AtomicBool::new(false);
 
 /// Takes the signal if nobody has it. `action`: with the handler.
 pub fn prepare(control: &Control, pid: u32, action: &SignalAction) {
-    let is_free = arch::signal_action(SIGNAL).is_some_and(|before| before.handler == DEFAULT);
-    if is_free && arch::set_signal_action(SIGNAL, action) {
+    let is_free = SignalAction::of(SIGNAL).is_some_and(|before| before.handler == DEFAULT);
+    if is_free && SignalAction::set(SIGNAL, action) {
         IS_OURS.store(true, Ordering::Relaxed);
         // The first process, also when it has executed another program; not its children.
         let _ = control.promptable.compare_exchange(0, pid, Ordering::Release, Ordering::Relaxed);
@@ -37,8 +38,8 @@ pub fn prepare(control: &Control, pid: u32, action: &SignalAction) {
 /// Gives the signal back: what still comes is ignored.
 pub fn end(handler: usize) {
     IS_OURS.store(false, Ordering::Relaxed);
-    if let Some(action) = arch::signal_action(SIGNAL).filter(|action| action.handler == handler) {
-        arch::set_signal_action(SIGNAL, &SignalAction { handler: DEFAULT, ..action });
+    if let Some(action) = SignalAction::of(SIGNAL).filter(|action| action.handler == handler) {
+        SignalAction::set(SIGNAL, &SignalAction { handler: DEFAULT, ..action });
     }
 }
 

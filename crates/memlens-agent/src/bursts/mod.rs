@@ -31,22 +31,57 @@
 //! The hooks run on the burst runtime's stack, with the program's signals blocked. They write to the ring and ask for
 //! the time.
 
+mod faults;
+mod met_code;
+mod prompts;
+
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use memlens_burst::{Area, Burst, Hooks, Limits, NewBlock};
+pub use memlens_burst::Area;
+use memlens_burst::{Burst, Hooks, Limits, NewBlock};
 use memlens_events::agent::{BlockHead, BurstHead, Control, Kind, RING_BYTES};
 use memlens_events::burst::{End, REFERENCE_WORDS};
 use memlens_events::restriction;
 
-use crate::arch::{self, ThreadArea, number, syscall};
-use crate::faults;
-use crate::met_code::MetCode;
+pub use self::faults::end;
+#[cfg(not(test))]
+pub use self::faults::{set_action, set_signal, set_sigset, set_sysv_signal};
+use self::met_code::MetCode;
+use crate::arch::{self, number, syscall};
+#[cfg(not(test))]
+use crate::hooks;
 use crate::real;
 use crate::real::call;
 use crate::ring::{Segment, now_ns};
 use crate::session::{check_reader, report_mappings, segment, visit};
+use crate::signal_action::SignalAction;
+use crate::thread_area::ThreadArea;
 use crate::ticks;
+
+/// For the decoder of instructions, which asks for memory at its first use.
+#[cfg(all(panic = "abort", not(test)))]
+#[global_allocator]
+static ALLOCATOR: memlens_burst::heap::OwnHeap = memlens_burst::heap::OwnHeap::new();
+
+/// Signals that come besides the ticks', in a signal mask.
+pub const SIGNALS: usize = 1 << (prompts::SIGNAL - 1);
+
+/// Functions that lead through the agent for the sake of bursts alone.
+#[cfg(not(test))]
+pub static HOOKED: [hooks::Row; 8] = {
+    use crate::arch::entry::own;
+    [
+        (b"sigaction", own::sigaction, &real::SIGACTION),
+        (b"signal", own::signal, &real::SIGNAL),
+        (b"bsd_signal", own::bsd_signal, &real::SIGNAL),
+        (b"ssignal", own::ssignal, &real::SIGNAL),
+        (b"sysv_signal", own::sysv_signal, &real::SYSV_SIGNAL),
+        (b"__sysv_signal", own::__sysv_signal, &real::SYSV_SIGNAL),
+        (b"sigset", own::sigset, &real::SIGSET),
+        (b"dlclose", own::dlclose, &real::DLCLOSE),
+    ]
+};
 
 /// Of the thread's time, in millionths.
 const ALL: u64 = 1_000_000;
@@ -107,8 +142,8 @@ static REPORTED: AtomicU64 = AtomicU64::new(0);
 /// The last burst before which other processes report their mappings; halves of it are the others, down to the first.
 const LAST_MAPPINGS: u64 = 16;
 
-/// Sees whether bursts are wanted and possible.
-pub fn prepare(control: &Control) {
+/// Sees whether bursts are wanted and possible. `action`: what the ticks' signal does, and what prompts shall do.
+pub fn prepare(control: &Control, action: &SignalAction) {
     let words = control.burst_words.load(Ordering::Relaxed);
     if words == 0 {
         return;
@@ -128,6 +163,36 @@ pub fn prepare(control: &Control) {
         }
         Err(missing) => control.no_bursts.store(missing as u32 + 1, Ordering::Relaxed),
     }
+    if are_apart() {
+        // SAFETY: the call only asks.
+        let pid = unsafe { syscall(number::GETPID, [0; 6]) } as u32;
+        prompts::prepare(control, pid, action);
+    }
+}
+
+/// Prompts, which `handler` has, are ignored from now on.
+pub fn end_prompts(handler: usize) {
+    prompts::end(handler);
+}
+
+/// Whether a signal is a prompt.
+pub fn is_prompt(signal: c_int) -> bool {
+    signal == prompts::SIGNAL as c_int
+}
+
+/// In a forked child: its only thread is in no burst.
+pub fn forget_after_fork(area: &ThreadArea) {
+    memlens_burst::forget_after_fork(&area.burst);
+}
+
+/// Whether the calling thread, which was about to execute the instruction at `ip`, waits in a loop for another one; where there
+/// are bursts.
+///
+/// # Safety
+/// The thread is about to go on there.
+pub unsafe fn is_waiting(ip: u64) -> bool {
+    // SAFETY: the caller's promise.
+    are_wanted() && unsafe { memlens_burst::is_waiting(ip) }
 }
 
 /// memlens started this process, and looks at what it maps.

@@ -11,9 +11,11 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::arch::{self, number, syscall};
-use crate::prompts;
 use crate::real;
 use crate::real::call;
+use crate::signal_action::SignalAction;
+
+use super::prompts;
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS (signal(7)).
 const RAISED: [usize; 6] = [4, 5, 7, 8, 11, 31];
@@ -36,13 +38,13 @@ static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 /// Takes over the handlers that libraries have installed before the agent began.
 pub fn prepare() {
     for signal in RAISED {
-        if let Some(mut action) = arch::signal_action(signal)
+        if let Some(mut action) = SignalAction::of(signal)
             && action.handler >= FIRST_FUNCTION
         {
             note(signal, action.handler, action.mask, action.flags);
             action.handler = on_raised as *const () as usize;
             action.flags |= WITH_INFO;
-            arch::set_signal_action(signal, &action);
+            SignalAction::set(signal, &action);
         }
     }
     IS_ACTIVE.store(true, Ordering::Release);
@@ -52,12 +54,12 @@ pub fn prepare() {
 pub fn end() {
     IS_ACTIVE.store(false, Ordering::Release);
     for signal in RAISED {
-        if let Some(mut action) = arch::signal_action(signal)
+        if let Some(mut action) = SignalAction::of(signal)
             && action.handler == on_raised as *const () as usize
         {
             action.handler = HANDLERS[signal].load(Ordering::Relaxed);
             action.flags = without_ours(action.flags, FLAGS[signal].load(Ordering::Acquire));
-            arch::set_signal_action(signal, &action);
+            SignalAction::set(signal, &action);
         }
     }
 }
@@ -167,10 +169,10 @@ unsafe fn set_handler(
     }
     // SAFETY: the program's own call, but for the handler.
     let told = unsafe { call!(function, (signal, passed) -> usize) };
-    if takes_over && let Some(mut action) = arch::signal_action(signal as usize) {
+    if takes_over && let Some(mut action) = SignalAction::of(signal as usize) {
         note(signal as usize, handler, action.mask, action.flags);
         action.flags |= WITH_INFO;
-        arch::set_signal_action(signal as usize, &action);
+        SignalAction::set(signal as usize, &action);
     }
     match told {
         _ if was_prompts && told != ERROR => 0,
@@ -225,11 +227,11 @@ extern "C" fn on_raised(signal: c_int, info: *const c_void, context: *mut c_void
             // Somebody else's: it comes again when the burst has ended, soon.
             area.burst.limit.set(0);
             if FLAGS[number].load(Ordering::Acquire) & RESET_HANDLER != 0
-                && let Some(mut action) = arch::signal_action(number)
+                && let Some(mut action) = SignalAction::of(number)
             {
                 // It has not been delivered yet.
                 action.handler = on_raised as *const () as usize;
-                arch::set_signal_action(number, &action);
+                SignalAction::set(number, &action);
             }
             // SAFETY: sends the same to this thread; it is blocked in the burst from now on.
             unsafe {
