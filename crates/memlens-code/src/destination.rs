@@ -1,6 +1,7 @@
 //! Where a result goes.
 
-/// A general-purpose register by its DWARF number (System V ABI AMD64 1.0, figure 3.36).
+/// A general-purpose register by its DWARF number (System V ABI AMD64 1.0, figure 3.36; DWARF for the Arm 64-bit
+/// Architecture, 2023Q3, section 4.1: x0–x30 are 0–30, sp is 31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Register(pub u16);
 
@@ -11,6 +12,12 @@ impl Register {
     pub const RBP: Self = Self(6);
     /// rsp.
     pub const RSP: Self = Self(7);
+    /// x0, the first result register of AArch64.
+    pub const X0: Self = Self(0);
+    /// x29.
+    pub const X29: Self = Self(29);
+    /// sp of AArch64.
+    pub const SP: Self = Self(31);
 }
 
 /// What a pointer was, through which the result was stored.
@@ -21,9 +28,9 @@ pub enum Base {
         /// The register.
         register: Register,
     },
-    /// A value loaded from `base + disp`; see [`Destination::FrameSlot`] for rbp.
+    /// A value loaded from `base + disp`; see [`Destination::FrameSlot`] for rbp and x29.
     FrameSlot {
-        /// rsp or rbp.
+        /// rsp or rbp; sp or x29.
         base: Register,
         /// Offset in bytes, as of `pc`.
         disp: i64,
@@ -58,17 +65,17 @@ pub enum Destination {
         /// Address of the store.
         pc: u64,
     },
-    /// It is stored at an offset from the thread pointer (`fs:`).
+    /// It is stored at an offset from the thread pointer (`fs:`, `tpidr_el0`).
     ThreadLocal {
         /// Offset in bytes from the thread pointer, mostly negative.
         offset: i64,
         /// Address of the store.
         pc: u64,
     },
-    /// It is stored at `base + disp` where base is rsp or rbp. Whether rbp is a frame pointer here
+    /// It is stored at `base + disp` where base is rsp or rbp, or sp or x29. Whether rbp (x29) is a frame pointer here
     /// or an ordinary pointer only unwind information tells.
     FrameSlot {
-        /// rsp or rbp.
+        /// rsp or rbp; sp or x29.
         base: Register,
         /// Offset in bytes, as of `pc`.
         disp: i64,

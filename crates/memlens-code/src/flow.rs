@@ -8,7 +8,7 @@ use iced_x86::{
 };
 
 use crate::destination::{Base, Destination, Register};
-use crate::function_code::register_of;
+use crate::x86_64::register_of;
 
 /// The longest path that is followed.
 pub const MAX_INSTRUCTIONS: usize = 128;

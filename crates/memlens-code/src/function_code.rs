@@ -1,34 +1,75 @@
 //! One function's instructions, and what its memory operands look like.
 
-use std::cell::RefCell;
+use std::collections::VecDeque;
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic,
-    OpAccess, Register as Reg,
-};
 use rustc_hash::FxHashMap;
 
+use crate::architecture::Architecture;
 use crate::destination::Register;
+use crate::instructions::{Constant, Instructions, Known, Place};
+use crate::{aarch64, x86_64};
+
+/// Steps back in all, over all ways, to what a base register holds.
+const MAX_KNOWN_VISITS: usize = 256;
+
+/// What is added to an address of a register that is an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IndexExtension {
+    /// All 64 bits.
+    #[default]
+    None,
+    /// Its low 32 bits, as a number without sign (`uxtw` of AArch64).
+    Unsigned32,
+    /// Its low 32 bits, as a number with a sign (`sxtw` of AArch64).
+    Signed32,
+}
+
+impl IndexExtension {
+    /// The index that a register's value is.
+    pub fn extended(self, value: u64) -> u64 {
+        match self {
+            Self::None => value,
+            Self::Unsigned32 => u64::from(value as u32),
+            Self::Signed32 => i64::from(value as i32) as u64,
+        }
+    }
+}
 
 /// How an operand's address is made: `base + index · scale + disp`.
+///
+/// On AArch64 a base that is made of a fixed address, or of the thread pointer, by other instructions than the operand's
+/// (`adrp`, `add`) has been replaced by that, where there is no index, or the base is the thread pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressExpression {
     /// A general-purpose register.
     pub base: Option<Register>,
     /// Another one.
     pub index: Option<Register>,
-    /// 1, 2, 4 or 8.
+    /// 1, 2, 4 or 8; 16 as well on AArch64, and up to 128 where registers were added outside of the operand.
     pub scale: u8,
+    /// What part of the index register counts.
+    pub index_extension: IndexExtension,
     /// Bytes to add; with neither register the address itself (an svma).
     pub disp: i64,
-    /// Whether something is added that general-purpose registers do not hold: the base of fs or gs,
-    /// or a vector of indices.
+    /// Whether something is added that general-purpose registers do not hold: the base of fs or gs, the thread pointer
+    /// of AArch64, or a vector of indices.
     pub is_partial: bool,
-    /// Whether that is the base of fs alone: the thread pointer.
+    /// Whether that is the thread pointer alone: the base of fs, or `tpidr_el0`.
     pub is_thread_local: bool,
 }
 
 impl AddressExpression {
+    /// Of nothing: 0.
+    pub(crate) const NOTHING: Self = Self {
+        base: None,
+        index: None,
+        scale: 1,
+        index_extension: IndexExtension::None,
+        disp: 0,
+        is_partial: false,
+        is_thread_local: false,
+    };
+
     /// The address, if every register is known. `svma` is [`AddressExpression::is_svma`]'s matter.
     pub fn value(&self, mut register: impl FnMut(Register) -> Option<u64>) -> Option<u64> {
         if self.is_partial {
@@ -39,7 +80,8 @@ impl AddressExpression {
             address = address.wrapping_add(register(base)?);
         }
         if let Some(index) = self.index {
-            address = address.wrapping_add(register(index)?.wrapping_mul(u64::from(self.scale)));
+            let index = self.index_extension.extended(register(index)?);
+            address = address.wrapping_add(index.wrapping_mul(u64::from(self.scale)));
         }
         Some(address)
     }
@@ -76,11 +118,12 @@ pub struct MemoryOperand {
 ///
 /// Cost: linear in the function, once.
 pub struct FunctionCode {
+    architecture: Architecture,
     start: u64,
-    instructions: Vec<Instruction>,
+    places: Vec<Place>,
+    instructions: Box<dyn Instructions>,
     /// Target address → positions of the jumps to it.
     jumps: FxHashMap<u64, Vec<usize>>,
-    info: RefCell<InstructionInfoFactory>,
 }
 
 impl std::fmt::Debug for FunctionCode {
@@ -91,28 +134,30 @@ impl std::fmt::Debug for FunctionCode {
 
 impl FunctionCode {
     /// Decodes `code`, whose first byte is at address (svma) `start`. What is no instruction is
-    /// passed over byte by byte.
-    pub fn new(code: &[u8], start: u64) -> Self {
-        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-        let mut instructions = Vec::with_capacity(code.len() / 4);
+    /// passed over: of x86-64 byte by byte; of AArch64, where all instructions have four, it is one that nothing is known of.
+    pub fn new(architecture: Architecture, code: &[u8], start: u64) -> Self {
+        let (places, instructions): (Vec<Place>, Box<dyn Instructions>) = match architecture {
+            Architecture::X86_64 => {
+                let code = x86_64::Code::new(code, start);
+                (code.places(), Box::new(code))
+            }
+            Architecture::AArch64 => {
+                let code = aarch64::Code::new(code, start);
+                (code.places(), Box::new(code))
+            }
+        };
         let mut jumps: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
-        while decoder.can_decode() {
-            let at = decoder.position();
-            let instruction = decoder.decode();
-            if instruction.is_invalid() {
-                // `set_position` fails only behind the end.
-                if decoder.set_position(at + 1).is_err() {
-                    break;
-                }
-                decoder.set_ip(start + (at as u64 + 1));
-                continue;
+        for (position, place) in places.iter().enumerate() {
+            if let Some(target) = place.transfer.target() {
+                jumps.entry(target).or_default().push(position);
             }
-            if is_direct_jump(&instruction) {
-                jumps.entry(instruction.near_branch_target()).or_default().push(instructions.len());
-            }
-            instructions.push(instruction);
         }
-        Self { start, instructions, jumps, info: RefCell::new(InstructionInfoFactory::new()) }
+        Self { architecture, start, places, instructions, jumps }
+    }
+
+    /// Whose code it is.
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
     }
 
     /// First address (svma).
@@ -122,27 +167,27 @@ impl FunctionCode {
 
     /// Where the instruction begins that a byte of code belongs to, as the byte before a return address does to its call.
     pub fn instruction_around(&self, pc: u64) -> Option<u64> {
-        let behind = self.instructions.partition_point(|instruction| instruction.ip() <= pc);
-        let instruction = self.instruction(behind.checked_sub(1)?)?;
-        (pc < instruction.next_ip()).then(|| instruction.ip())
+        let behind = self.places.partition_point(|place| place.pc <= pc);
+        let place = self.place(behind.checked_sub(1)?)?;
+        (pc < place.next).then_some(place.pc)
     }
 
     pub(crate) fn position(&self, pc: u64) -> Option<usize> {
-        self.instructions.binary_search_by_key(&pc, Instruction::ip).ok()
+        self.places.binary_search_by_key(&pc, |place| place.pc).ok()
     }
 
-    pub(crate) fn instruction(&self, position: usize) -> Option<&Instruction> {
-        self.instructions.get(position)
+    pub(crate) fn place(&self, position: usize) -> Option<Place> {
+        self.places.get(position).copied()
+    }
+
+    /// What each instruction does.
+    pub(crate) fn instructions(&self) -> &dyn Instructions {
+        &*self.instructions
     }
 
     /// Positions of the jumps to an address.
     pub(crate) fn jumps_to(&self, pc: u64) -> &[usize] {
         self.jumps.get(&pc).map_or(&[], Vec::as_slice)
-    }
-
-    pub(crate) fn with_info<T>(&self, position: usize, ask: impl FnOnce(&InstructionInfo) -> T) -> Option<T> {
-        let instruction = self.instructions.get(position)?;
-        Some(ask(self.info.borrow_mut().info(instruction)))
     }
 
     /// The memory operands of the instruction at `pc`, those of its own stack use (`push`, `call`)
@@ -152,93 +197,85 @@ impl FunctionCode {
     }
 
     pub(crate) fn operands_at(&self, position: usize) -> Vec<MemoryOperand> {
-        let Some(instruction) = self.instructions.get(position) else { return Vec::new() };
-        if is_prefetch(instruction) {
-            return Vec::new();
+        let mut operands = self.instructions.operands(position);
+        for operand in &mut operands {
+            operand.address = self.resolved(position, operand.address);
         }
-        let list = self.with_info(position, |info| {
-            info.used_memory()
-                .iter()
-                .filter_map(|memory| {
-                    let (reads, writes) = match memory.access() {
-                        OpAccess::Read | OpAccess::CondRead => (true, false),
-                        OpAccess::Write | OpAccess::CondWrite => (false, true),
-                        OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
-                        _ => return None,
-                    };
-                    let index = register_of(memory.index());
-                    let lacks_others = (memory.index() != Reg::None && index.is_none())
-                        || memory.address_size() != iced_x86::CodeSize::Code64;
-                    let is_partial = matches!(memory.segment(), Reg::FS | Reg::GS) || lacks_others;
-                    Some((
-                        reads,
-                        writes,
-                        memory.memory_size().size() as u32,
-                        AddressExpression {
-                            base: register_of(memory.base()),
-                            index,
-                            scale: memory.scale() as u8,
-                            disp: memory.displacement() as i64,
-                            is_partial,
-                            is_thread_local: memory.segment() == Reg::FS && !lacks_others,
-                        },
-                    ))
-                })
-                .collect::<Vec<_>>()
-        });
-        (0..)
-            .zip(list.unwrap_or_default())
-            .map(|(operand, (reads, writes, size_bytes, address))| MemoryOperand {
-                pc: instruction.ip(),
-                operand,
-                reads,
-                writes,
-                size_bytes,
-                address,
-            })
-            .collect()
+        operands
     }
-}
 
-/// A jump inside code, with a known target.
-fn is_direct_jump(instruction: &Instruction) -> bool {
-    matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
-}
+    /// With what a base holds in every run in the place of the base.
+    fn resolved(&self, position: usize, address: AddressExpression) -> AddressExpression {
+        let Some(base) = address.base.filter(|_| !address.is_partial) else { return address };
+        match self.known_before(position, base) {
+            Some(Known::Fixed(svma)) if address.index.is_none() => {
+                AddressExpression { base: None, disp: address.disp.wrapping_add(svma as i64), ..address }
+            }
+            Some(Known::ThreadPointer(offset)) => AddressExpression {
+                base: None,
+                disp: address.disp.wrapping_add(offset),
+                is_partial: true,
+                is_thread_local: true,
+                ..address
+            },
+            _ => address,
+        }
+    }
 
-fn is_prefetch(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.mnemonic(),
-        Mnemonic::Prefetch
-            | Mnemonic::Prefetchnta
-            | Mnemonic::Prefetcht0
-            | Mnemonic::Prefetcht1
-            | Mnemonic::Prefetcht2
-            | Mnemonic::Prefetchw
-            | Mnemonic::Prefetchwt1
-    )
-}
+    /// What a register holds before an instruction, if that is the same on all ways there.
+    fn known_before(&self, position: usize, register: Register) -> Option<Known> {
+        if !self.instructions.makes_constants() {
+            return None;
+        }
+        let mut queue = VecDeque::from([(position, register, 0i64)]);
+        let mut seen: FxHashMap<(usize, Register), i64> = FxHashMap::default();
+        let mut found: Option<Known> = None;
+        while let Some((at, register, plus)) = queue.pop_front() {
+            if register == self.architecture.stack_pointer() {
+                return None;
+            }
+            match seen.insert((at, register), plus) {
+                // A loop that changes it.
+                Some(before) if before != plus => return None,
+                Some(_) => continue,
+                None if seen.len() > MAX_KNOWN_VISITS => return None,
+                None => {}
+            }
+            let before = self.predecessors(at);
+            if before.is_empty() || at == 0 {
+                return None;
+            }
+            for before in before {
+                match self.constant_after(before, register) {
+                    Some(Constant::Is(known)) => {
+                        let known = known.plus(plus);
+                        if *found.get_or_insert(known) != known {
+                            return None;
+                        }
+                    }
+                    Some(Constant::Plus(from, by)) => queue.push_back((before, from, plus.wrapping_add(by))),
+                    None => return None,
+                }
+            }
+        }
+        found
+    }
 
-/// The DWARF number (System V ABI AMD64 1.0, figure 3.36) of a general-purpose register or a part
-/// of one.
-pub(crate) fn register_of(register: Reg) -> Option<Register> {
-    let number = match register.full_register() {
-        Reg::RAX => 0,
-        Reg::RDX => 1,
-        Reg::RCX => 2,
-        Reg::RBX => 3,
-        Reg::RSI => 4,
-        Reg::RDI => 5,
-        Reg::RBP => 6,
-        Reg::RSP => 7,
-        Reg::R8 => 8,
-        Reg::R9 => 9,
-        Reg::R10 => 10,
-        Reg::R11 => 11,
-        Reg::R12 => 12,
-        Reg::R13 => 13,
-        Reg::R14 => 14,
-        Reg::R15 => 15,
-        _ => return None,
-    };
-    Some(Register(number))
+    /// What a register holds after an instruction in every run.
+    pub(crate) fn known_after(&self, position: usize, register: Register) -> Option<Known> {
+        match self.constant_after(position, register)? {
+            Constant::Is(known) => Some(known),
+            Constant::Plus(from, by) => Some(self.known_before(position, from)?.plus(by)),
+        }
+    }
+
+    fn constant_after(&self, position: usize, register: Register) -> Option<Constant> {
+        if self.place(position)?.transfer.is_call() {
+            return self.architecture.is_callee_saved(register).then_some(Constant::Plus(register, 0));
+        }
+        if self.instructions.writes(position, register) {
+            return self.instructions.constant(position, register);
+        }
+        Some(Constant::Plus(register, 0))
+    }
 }

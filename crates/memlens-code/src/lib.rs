@@ -1,17 +1,20 @@
-//! What x86-64 machine code says of data: where a call's result goes, which access a sampled
+//! What machine code says of data: where a call's result goes, which access a sampled
 //! instruction waits for, where the pointer in a register came from. Facts from bytes.
 //!
-//! This crate deliberately knows neither files, symbols nor debug information: bytes of functions go
+//! The code is that of an [`Architecture`], which need not be the host's. This crate deliberately knows neither files, symbols nor debug information: bytes of functions go
 //! in, facts in terms of addresses come out. `memlens-symbols` and `memlens-static` turn them into
 //! names.
 //!
-//! | question | answer |
-//! |---|---|
-//! | where does the result of a call go? | [`result_destinations`], below |
-//! | which blocks, edges, dominators, loops has a function? | [`ControlFlow`], [`immediate_dominators`], [`Loops`] |
-//! | does an operand's address come from another load of its loop, or from itself? | [`LoopCode::address_source`] |
-//! | which objects can each memory operand of a module touch? | [`points_to`] |
-//! | what does each instruction read, write and take? | [`effects()`] |
+//! | question | answer | of |
+//! |---|---|---|
+//! | what does an instruction touch, what does a sample wait for, where does a pointer come from? | [`FunctionCode`] | x86-64, AArch64 |
+//! | where does the result of a call go? | [`result_destinations`], below | x86-64 |
+//! | which blocks, edges, dominators, loops has a function? | [`ControlFlow`], [`immediate_dominators`], [`Loops`] | x86-64 |
+//! | does an operand's address come from another load of its loop, or from itself? | [`LoopCode::address_source`] | x86-64 |
+//! | which objects can each memory operand of a module touch? | [`points_to`] | x86-64 |
+//! | what does each instruction read, write and take? | [`effects()`] | x86-64 |
+//!
+//! What [`FunctionCode`] asks of instructions, `instructions.rs` says as a trait; each architecture has one file that answers.
 //!
 //! # Model of results
 //!
@@ -47,12 +50,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod aarch64;
 mod address_source;
+mod architecture;
 mod control_flow;
 mod destination;
 mod effects;
 mod flow;
 mod function_code;
+mod instructions;
 mod loops;
 mod memory_object;
 mod origin;
@@ -62,8 +68,10 @@ mod points_to_tests;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod x86_64;
 
 pub use address_source::{AddressSource, LoopCode, LoopPlaces};
+pub use architecture::Architecture;
 pub use control_flow::{
     Block, ControlFlow, call_target, calls_alike, is_fused, is_return, jump_target, linkage_cell,
 };
@@ -72,7 +80,8 @@ pub use effects::{Effects, Leads, RegisterSet, Unit, effects};
 pub use flow::{
     MAX_INSTRUCTIONS, ReturnsArgument, Target, result_destinations, returns_first_argument, slot_destinations,
 };
-pub use function_code::{AddressExpression, FunctionCode, MemoryOperand};
+pub use function_code::{AddressExpression, FunctionCode, IndexExtension, MemoryOperand};
+pub use instructions::Transfer;
 pub use loops::{Loops, NaturalLoop, immediate_dominators};
 pub use memory_object::{Object, ObjectIx, Pointer};
 pub use origin::{MAX_VISITS, Origin};

@@ -9,11 +9,11 @@
 
 use std::collections::VecDeque;
 
-use iced_x86::{FlowControl, Mnemonic, OpKind, Register as Reg};
 use rustc_hash::FxHashSet;
 
 use crate::destination::Register;
-use crate::function_code::{AddressExpression, FunctionCode, register_of};
+use crate::function_code::{AddressExpression, FunctionCode};
+use crate::instructions::{Known, Made, Transfer, Width};
 
 /// Steps back in all, over all ways.
 pub const MAX_VISITS: usize = 600;
@@ -42,7 +42,7 @@ pub enum Origin<T> {
     Frame {
         /// Address (svma) of the instruction.
         pc: u64,
-        /// From rsp or rbp.
+        /// From rsp or rbp, or sp or x29.
         address: AddressExpression,
     },
     /// A call returned it.
@@ -98,12 +98,11 @@ impl FunctionCode {
             if seen.len() > MAX_ROOT_VISITS {
                 return None;
             }
-            let instruction = self.instruction(at)?;
-            let last = known(instruction.ip(), register).or(last);
+            let last = known(self.place(at)?.pc, register).or(last);
             let before = self.predecessors(at);
             // Callers give arguments to the function's start, and jumps through tables lead to unknown places, but none
             // to the padding behind a jump.
-            let is_entry = at == 0 || before.is_empty() && instruction.mnemonic() != Mnemonic::Nop;
+            let is_entry = at == 0 || before.is_empty() && !self.instructions().is_padding(at);
             if is_entry && !agrees(last.clone()) {
                 return None;
             }
@@ -148,7 +147,7 @@ impl FunctionCode {
                 continue;
             }
             *visits = visits.checked_sub(1)?;
-            let pc = self.instruction(at)?.ip();
+            let pc = self.place(at)?.pc;
             if let Some(found) = known(pc, register) {
                 return Some(Origin::Known(found));
             }
@@ -175,128 +174,74 @@ impl FunctionCode {
         depth: usize,
         visits: &mut usize,
     ) -> Step<T> {
-        let Some(instruction) = self.instruction(position) else { return Step::Lost };
-        if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
-            // Callee-saved registers survive (System V ABI AMD64 1.0, section 3.2.1).
-            return match register.0 {
-                0 => Step::Found(Origin::Returned { pc: instruction.next_ip() }),
-                3 | 6 | 7 | 12..=15 => Step::Same(register),
+        let Some(place) = self.place(position) else { return Step::Lost };
+        let instructions = self.instructions();
+        if place.transfer.is_call() {
+            return match register {
+                _ if register == self.architecture().result() => {
+                    Step::Found(Origin::Returned { pc: place.next })
+                }
+                _ if self.architecture().is_callee_saved(register) => Step::Same(register),
                 _ => Step::Lost,
             };
         }
-        if !self.writes(position, register) {
+        if !instructions.writes(position, register) {
             return Step::Same(register);
         }
-        if self.constant_change(position, register).is_some() {
+        if let Some(Known::Fixed(svma)) = self.known_after(position, register) {
+            return Step::Found(Origin::Fixed(svma));
+        }
+        if instructions.constant_change(position, register, Width::Whole).is_some() {
             return Step::Same(register);
         }
-        let pc = instruction.ip();
-        let source = || register_of(instruction.op1_register());
-        let is_target = instruction.op0_kind() == OpKind::Register
-            && register_of(instruction.op0_register()) == Some(register)
-            && instruction.op0_register().is_gpr64();
-        if !is_target {
-            return Step::Lost;
-        }
-        match (instruction.mnemonic(), instruction.op1_kind()) {
-            (Mnemonic::Mov, OpKind::Register) if instruction.op1_register().is_gpr64() => {
-                source().map_or(Step::Lost, Step::Same)
-            }
-            (Mnemonic::Mov, OpKind::Memory) => {
+        match instructions.made(position, register) {
+            Made::From(register) => Step::Same(register),
+            Made::Either(first, second) => Step::Either(first, second),
+            Made::Fixed(svma) => Step::Found(Origin::Fixed(svma)),
+            Made::Frame(address) => Step::Found(Origin::Frame { pc: place.pc, address }),
+            Made::Loaded(behind) => {
                 let operands = self.operands_at(position);
-                let Some(address) = operands.first().map(|operand| operand.address) else {
+                let Some(mut address) = operands.first().map(|operand| operand.address) else {
                     return Step::Lost;
                 };
-                let is_frame = matches!(address.base, Some(Register::RSP | Register::RBP));
+                address.disp = address.disp.wrapping_add(behind);
+                let is_frame = address.base.is_some_and(|base| self.architecture().is_frame_base(base));
                 let base = match address.base {
                     // A frame pointer or an ordinary one: the caller decides, so tell both.
-                    Some(base) if base != Register::RSP && depth > 0 => {
+                    Some(base) if base != self.architecture().stack_pointer() && depth > 0 => {
                         self.origin_at(position, base, known, depth - 1, visits).map(Box::new)
                     }
                     _ => None,
                 };
                 if address.is_svma() || is_frame || base.is_some() {
-                    Step::Found(Origin::Loaded { pc, address, base })
+                    Step::Found(Origin::Loaded { pc: place.pc, address, base })
                 } else {
                     Step::Lost
                 }
             }
-            (Mnemonic::Lea, _) => {
-                if instruction.is_ip_rel_memory_operand() {
-                    return Step::Found(Origin::Fixed(instruction.ip_rel_memory_address()));
-                }
-                let base = register_of(instruction.memory_base());
-                let index = register_of(instruction.memory_index());
-                let address = AddressExpression {
-                    base,
-                    index,
-                    scale: instruction.memory_index_scale() as u8,
-                    disp: instruction.memory_displacement64() as i64,
-                    is_partial: false,
-                    is_thread_local: false,
-                };
-                match (base, index) {
-                    (Some(Register::RSP), _) => Step::Found(Origin::Frame { pc, address }),
-                    // A scaled register is an index.
-                    (Some(base), Some(index)) if instruction.memory_index_scale() == 1 => {
-                        Step::Either(base, index)
-                    }
-                    (Some(base), _) => Step::Same(base),
-                    (None, _) => Step::Lost,
-                }
-            }
-            (Mnemonic::Add, OpKind::Register) => match source() {
-                Some(other) => Step::Either(register, other),
-                None => Step::Lost,
-            },
-            (Mnemonic::Add | Mnemonic::Sub | Mnemonic::And, OpKind::Memory) => Step::Same(register),
-            (Mnemonic::Sub, OpKind::Register) => Step::Same(register),
-            // Alignment.
-            (Mnemonic::And, _) if is_alignment(instruction) => Step::Same(register),
-            (Mnemonic::Mov, OpKind::Immediate32to64 | OpKind::Immediate64) => {
-                Step::Found(Origin::Fixed(instruction.immediate(1)))
-            }
-            (
-                Mnemonic::Cmove
-                | Mnemonic::Cmovne
-                | Mnemonic::Cmova
-                | Mnemonic::Cmovae
-                | Mnemonic::Cmovb
-                | Mnemonic::Cmovbe
-                | Mnemonic::Cmovg
-                | Mnemonic::Cmovge
-                | Mnemonic::Cmovl
-                | Mnemonic::Cmovle,
-                OpKind::Register,
-            ) => source().map_or(Step::Same(register), |other| Step::Either(register, other)),
-            _ => Step::Lost,
+            Made::Lost => Step::Lost,
         }
     }
 
     /// All instructions that may be executed before, the one above first.
-    fn predecessors(&self, at: usize) -> Vec<usize> {
-        let Some(pc) = self.instruction(at).map(|instruction| instruction.ip()) else { return Vec::new() };
+    pub(crate) fn predecessors(&self, at: usize) -> Vec<usize> {
+        let Some(pc) = self.place(at).map(|place| place.pc) else { return Vec::new() };
         let above = at.checked_sub(1).filter(|&before| {
-            self.instruction(before).is_some_and(|instruction| {
-                instruction.next_ip() == pc
+            self.place(before).is_some_and(|place| {
+                place.next == pc
                     && !matches!(
-                        instruction.flow_control(),
-                        FlowControl::UnconditionalBranch
-                            | FlowControl::IndirectBranch
-                            | FlowControl::Return
-                            | FlowControl::Interrupt
+                        place.transfer,
+                        Transfer::Jump(_)
+                            | Transfer::IndirectJump
+                            | Transfer::Leave
+                            | Transfer::Return
+                            | Transfer::Interrupt
+                            | Transfer::Breakpoint
                     )
             })
         });
         above.into_iter().chain(self.jumps_to(pc).iter().copied()).collect()
     }
-}
-
-/// `and $-32,%reg` and the like.
-fn is_alignment(instruction: &iced_x86::Instruction) -> bool {
-    instruction.op1_kind() == OpKind::Immediate8to64
-        && instruction.op0_register() != Reg::None
-        && (instruction.immediate(1) as i64) < 0
 }
 
 enum Step<T> {
@@ -311,11 +256,12 @@ enum Step<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::architecture::Architecture;
 
     fn origin(bytes: &[u8], pc: u64, register: u16) -> Option<Origin<&'static str>> {
         // The caller knows that rdi is ‘graph’ at the function's first instruction.
         let mut known = |pc: u64, register: Register| (pc == 0x1000 && register.0 == 5).then_some("graph");
-        FunctionCode::new(bytes, 0x1000).origin(pc, Register(register), &mut known)
+        FunctionCode::new(Architecture::X86_64, bytes, 0x1000).origin(pc, Register(register), &mut known)
     }
 
     #[test]
@@ -358,7 +304,7 @@ mod tests {
             Origin::Loaded { .. } => Some("member"),
             _ => None,
         };
-        FunctionCode::new(bytes, 0x1000).root(pc, Register(0), &mut known, &mut named)
+        FunctionCode::new(Architecture::X86_64, bytes, 0x1000).root(pc, Register(0), &mut known, &mut named)
     }
 
     #[test]
@@ -369,7 +315,8 @@ mod tests {
         assert_eq!(root(&bytes, 0x100d, &[0x1009, 0x100d]), Some("position"));
         // The nearest variable is another question.
         let mut known = |pc: u64, _: Register| (pc == 0x100d).then_some("there");
-        let near = FunctionCode::new(&bytes, 0x1000).origin(0x100d, Register(0), &mut known);
+        let near =
+            FunctionCode::new(Architecture::X86_64, &bytes, 0x1000).origin(0x100d, Register(0), &mut known);
         assert_eq!(near, Some(Origin::Known("there")));
     }
 

@@ -1,8 +1,8 @@
 //! Code is written by hand; the comment beside the bytes is their assembly.
 
 use crate::{
-    Base, Destination, FunctionCode, Register, Target, result_destinations, returns_first_argument,
-    slot_destinations,
+    Architecture, Base, Destination, FunctionCode, Register, Target, result_destinations,
+    returns_first_argument, slot_destinations,
 };
 
 fn destinations(code: &[u8]) -> Vec<Destination> {
@@ -12,6 +12,7 @@ fn destinations(code: &[u8]) -> Vec<Destination> {
 #[test]
 fn a_byte_of_code_belongs_to_an_instruction() {
     let code = FunctionCode::new(
+        Architecture::X86_64,
         &[
             0xe8, 0xfb, 0x0f, 0x00, 0x00, // 1000 call 2000
             0x06, // 1005 no instruction

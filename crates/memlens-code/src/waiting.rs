@@ -21,11 +21,9 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpAccess, OpKind};
-
-use crate::control_flow::{is_fused, jump_target};
 use crate::destination::Register;
-use crate::function_code::{AddressExpression, FunctionCode, MemoryOperand, register_of};
+use crate::function_code::{AddressExpression, FunctionCode, IndexExtension, MemoryOperand};
+use crate::instructions::{Transfer, Width};
 
 /// How far back the code is followed: more than any processor's skid.
 pub const MAX_STEPS: usize = 16;
@@ -129,11 +127,13 @@ impl WaitingAccess {
 
     /// An address in the same object, where the address itself is lost: the pointer of a pointer and an index of
     /// which only the index is gone (`mov eax, [r8+rax*4]`). What is added to a pointer does not lead out of its
-    /// object (ISO C23, 6.5.7, paragraph 10). Of two unscaled registers nobody knows which is the pointer.
+    /// object (ISO C23, 6.5.7, paragraph 10). Of two unscaled registers nobody knows which is the pointer,
+    /// unless only a part of one counts.
     pub fn address_in_object(&self, mut sampled: impl FnMut(Register) -> Option<u64>) -> Option<u64> {
         let expression = &self.address;
         let (base, Some(_)) = (expression.base?, expression.index) else { return None };
-        if expression.is_partial || expression.scale == 1 || self.index_change.is_some() {
+        let is_unscaled = expression.scale == 1 && expression.index_extension == IndexExtension::None;
+        if expression.is_partial || is_unscaled || self.index_change.is_some() {
             return None;
         }
         Some(sampled(base)?.wrapping_add_signed(self.base_change?))
@@ -144,7 +144,7 @@ impl FunctionCode {
     /// What a sample at `pc` waits for, if it lands `skid` behind.
     pub fn waits_for(&self, pc: u64, skid: SampleSkid) -> Waits {
         let Some(at) = self.position(pc) else { return Waits::NoCode };
-        if self.instruction(at).is_some_and(is_repeated)
+        if self.instructions().is_repeated(at)
             && let Some(access) = self.own_access(at)
         {
             return Waits::Access(access);
@@ -184,9 +184,8 @@ impl FunctionCode {
 
     /// A conditional jump is one operation with the comparison before it: that is what may wait.
     fn fused(&self, path: &[usize], steps: usize) -> usize {
-        let instruction = |at: usize| self.instruction(*path.get(at)?);
-        match (instruction(steps + 1), instruction(steps)) {
-            (Some(before), Some(jump)) if is_fused(before, jump) => steps + 1,
+        match (path.get(steps + 1), path.get(steps)) {
+            (Some(&before), Some(&jump)) if self.instructions().is_fused(before, jump) => steps + 1,
             _ => steps,
         }
     }
@@ -194,9 +193,11 @@ impl FunctionCode {
     /// The operand of an instruction that may wait: a read before a write. Calls and returns wait for
     /// other things than their stack slot.
     fn main_operand(&self, position: usize) -> Option<MemoryOperand> {
-        let instruction = self.instruction(position)?;
-        let leaves = !matches!(instruction.flow_control(), FlowControl::Next);
-        if leaves && !matches!(instruction.flow_control(), FlowControl::IndirectBranch) {
+        let waits = matches!(
+            self.place(position)?.transfer,
+            Transfer::Next | Transfer::IndirectJump | Transfer::Leave
+        );
+        if !waits {
             return None;
         }
         let operands = self.operands_at(position);
@@ -207,15 +208,20 @@ impl FunctionCode {
     fn access_on(&self, path: &[usize], steps: usize) -> Option<WaitingAccess> {
         let position = *path.get(steps)?;
         let operand = self.main_operand(position)?;
-        let change_since = |steps: usize, register: Option<Register>| {
+        let instructions = self.instructions();
+        let change_since = |steps: usize, register: Option<Register>, width: Width| {
             let Some(register) = register else { return Some(0) };
             // In the order of execution, what `steps` counts to included.
             path[..=steps].iter().rev().try_fold(0i64, |sum, &position| {
-                Some(sum.wrapping_sub(self.constant_change(position, register)?))
+                Some(sum.wrapping_sub(instructions.constant_change(position, register, width)?))
             })
         };
         let changes = |steps, address: &AddressExpression| {
-            (change_since(steps, address.base), change_since(steps, address.index))
+            let width = match address.index_extension {
+                IndexExtension::None => Width::Whole,
+                IndexExtension::Unsigned32 | IndexExtension::Signed32 => Width::Low,
+            };
+            (change_since(steps, address.base, Width::Whole), change_since(steps, address.index, width))
         };
         let mut address = operand.address;
         let mut change = changes(steps, &address);
@@ -228,11 +234,15 @@ impl FunctionCode {
                 (address, change) = (computed, known);
             }
         }
-        let loaded = self
-            .loaded_register(position)
-            .filter(|&register| path[..steps].iter().all(|&later| !self.writes(later, register)));
+        let still_holds =
+            |register: &Register| path[..steps].iter().all(|&later| !instructions.writes(later, *register));
+        let mut held = instructions.loaded(position).into_iter().flatten().filter(still_holds);
+        let first = held.next();
+        // Of two, the one that the next round goes by.
+        let base = operand.address.base;
+        let loaded = held.find(|&register| Some(register) == base).or(first);
         let is_chase = loaded.is_some_and(|register| {
-            operand.address.base == Some(register)
+            base == Some(register)
                 && operand.address.index.is_none()
                 && self.comes_round_unchanged(position, register)
         });
@@ -252,57 +262,22 @@ impl FunctionCode {
         let mut at = steps;
         loop {
             // Nobody jumps to what follows it.
-            let here = self.instruction(*path.get(at)?)?;
-            if !self.jumps_to(here.ip()).is_empty() {
+            let here = self.place(*path.get(at)?)?;
+            if !self.jumps_to(here.pc).is_empty() {
                 return None;
             }
             at += 1;
             let before = *path.get(at)?;
-            if self.instruction(before)?.next_ip() != here.ip() {
+            if self.place(before)?.next != here.pc {
                 return None;
             }
-            if self.writes(before, base) {
-                let computed = self.computed(before, base)?;
+            if self.instructions().writes(before, base) {
+                let computed = self.instructions().computed(before, base)?;
                 return Some((
                     at,
                     AddressExpression { disp: computed.disp.wrapping_add(address.disp), ..computed },
                 ));
             }
-        }
-    }
-
-    /// What an instruction computes a register from, if that is a sum.
-    fn computed(&self, position: usize, register: Register) -> Option<AddressExpression> {
-        let instruction = self.instruction(position)?;
-        let is_whole = instruction.op0_kind() == OpKind::Register
-            && instruction.op0_register().is_gpr64()
-            && register_of(instruction.op0_register()) == Some(register);
-        let plain = AddressExpression {
-            base: None,
-            index: None,
-            scale: 1,
-            disp: 0,
-            is_partial: false,
-            is_thread_local: false,
-        };
-        let whole = |register: iced_x86::Register| match register {
-            iced_x86::Register::None => Some(None),
-            register if register.is_gpr64() => Some(Some(register_of(register)?)),
-            _ => None,
-        };
-        match instruction.mnemonic() {
-            Mnemonic::Lea if is_whole => Some(AddressExpression {
-                base: whole(instruction.memory_base())?,
-                index: whole(instruction.memory_index())?,
-                scale: instruction.memory_index_scale() as u8,
-                disp: instruction.memory_displacement64() as i64,
-                ..plain
-            })
-            .filter(AddressExpression::has_registers),
-            Mnemonic::Mov if is_whole && instruction.op1_kind() == OpKind::Register => {
-                Some(AddressExpression { base: whole(instruction.op1_register())?, ..plain })
-            }
-            _ => None,
         }
     }
 
@@ -312,7 +287,7 @@ impl FunctionCode {
         for _ in 0..MOST_OF_LOOP {
             match self.predecessor(here) {
                 Some(before) if before == position => return true,
-                Some(before) if !self.writes(before, register) => here = before,
+                Some(before) if !self.instructions().writes(before, register) => here = before,
                 _ => return false,
             }
         }
@@ -335,14 +310,10 @@ impl FunctionCode {
     }
 
     fn predecessor(&self, at: usize) -> Option<usize> {
-        let pc = self.instruction(at)?.ip();
+        let pc = self.place(at)?.pc;
         let falls = at.checked_sub(1).filter(|&before| {
-            self.instruction(before).is_some_and(|instruction| {
-                instruction.next_ip() == pc
-                    && matches!(
-                        instruction.flow_control(),
-                        FlowControl::Next | FlowControl::ConditionalBranch
-                    )
+            self.place(before).is_some_and(|place| {
+                place.next == pc && matches!(place.transfer, Transfer::Next | Transfer::Branch(_))
             })
         });
         let jumps = self.jumps_to(pc);
@@ -367,109 +338,27 @@ impl FunctionCode {
             if at == position {
                 return true;
             }
-            let Some(instruction) = self.instruction(at) else { continue };
-            let goes_on = matches!(
-                instruction.flow_control(),
-                FlowControl::Next
-                    | FlowControl::Call
-                    | FlowControl::IndirectCall
-                    | FlowControl::ConditionalBranch
-            );
-            ways.extend(self.position(instruction.next_ip()).filter(|_| goes_on));
-            ways.extend(jump_target(instruction).and_then(|target| self.position(target)));
+            let Some(place) = self.place(at) else { continue };
+            let goes_on = matches!(place.transfer, Transfer::Next | Transfer::Call(_) | Transfer::Branch(_));
+            ways.extend(self.position(place.next).filter(|_| goes_on));
+            ways.extend(place.transfer.target().and_then(|target| self.position(target)));
         }
         false
     }
 
     fn is_jump(&self, position: usize) -> bool {
-        self.instruction(position).is_some_and(|instruction| {
-            matches!(
-                instruction.flow_control(),
-                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-            )
-        })
+        self.place(position).is_some_and(|place| place.transfer.target().is_some())
     }
-
-    /// Whether the instruction writes to a register, or may.
-    pub(crate) fn writes(&self, position: usize, register: Register) -> bool {
-        let writes = |access| {
-            matches!(
-                access,
-                OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-            )
-        };
-        self.with_info(position, |info| {
-            info.used_registers()
-                .iter()
-                .any(|used| writes(used.access()) && numbered(used.register()) == Some(register))
-        })
-        .unwrap_or_default()
-    }
-
-    /// What the instruction adds to a register: 0 if it leaves it alone, None if it does something
-    /// else to it.
-    pub(crate) fn constant_change(&self, position: usize, register: Register) -> Option<i64> {
-        let instruction = self.instruction(position)?;
-        if !self.writes(position, register) {
-            return Some(0);
-        }
-        let is_whole = |operand: u32| {
-            instruction.op_kind(operand) == OpKind::Register
-                && instruction.op_register(operand).is_gpr64()
-                && register_of(instruction.op_register(operand)) == Some(register)
-        };
-        let immediate = |instruction: &Instruction| match instruction.op1_kind() {
-            OpKind::Immediate8to64 | OpKind::Immediate32to64 => Some(instruction.immediate(1) as i64),
-            _ => None,
-        };
-        match instruction.mnemonic() {
-            Mnemonic::Add if is_whole(0) => immediate(instruction),
-            Mnemonic::Sub if is_whole(0) => immediate(instruction).map(i64::wrapping_neg),
-            Mnemonic::Inc if is_whole(0) => Some(1),
-            Mnemonic::Dec if is_whole(0) => Some(-1),
-            Mnemonic::Lea
-                if is_whole(0)
-                    && register_of(instruction.memory_base()) == Some(register)
-                    && instruction.memory_base().is_gpr64()
-                    && instruction.memory_index() == iced_x86::Register::None =>
-            {
-                Some(instruction.memory_displacement64() as i64)
-            }
-            Mnemonic::Push if register == Register::RSP => Some(-8),
-            Mnemonic::Pop if register == Register::RSP && !is_whole(0) => Some(8),
-            _ => None,
-        }
-    }
-
-    /// The 64-bit register that a plain load fills.
-    fn loaded_register(&self, position: usize) -> Option<Register> {
-        let instruction = self.instruction(position)?;
-        let is_load = instruction.mnemonic() == Mnemonic::Mov
-            && instruction.op0_kind() == OpKind::Register
-            && instruction.op1_kind() == OpKind::Memory
-            && instruction.op0_register().is_gpr64();
-        is_load.then(|| register_of(instruction.op0_register())).flatten()
-    }
-}
-
-/// General-purpose registers by their numbers, vector registers by 32 and their number.
-fn numbered(register: iced_x86::Register) -> Option<Register> {
-    let vector = || register.is_vector_register().then(|| Register(32 + register.number() as u16));
-    register_of(register).or_else(vector)
-}
-
-/// `rep movsb` and its like.
-fn is_repeated(instruction: &Instruction) -> bool {
-    instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::architecture::Architecture;
 
     /// Instructions at 0x1000 on; see the comment at each test.
     fn code(bytes: &[u8]) -> FunctionCode {
-        FunctionCode::new(bytes, 0x1000)
+        FunctionCode::new(Architecture::X86_64, bytes, 0x1000)
     }
 
     fn waits(code: &FunctionCode, pc: u64) -> Waits {
@@ -530,11 +419,16 @@ mod tests {
         assert_eq!(access.address(|_| Some(1)), None);
         assert_eq!(access.next_in_chase(|_| Some(0x5000)), None, "in no loop");
         // 1000 mov 8(%rbx),%rbx   1004 test %rbx,%rbx   1007 jne 1000
-        let looped = FunctionCode::new(&[0x48, 0x8b, 0x5b, 0x08, 0x48, 0x85, 0xdb, 0x75, 0xf7], 0x1000);
+        let looped = FunctionCode::new(
+            Architecture::X86_64,
+            &[0x48, 0x8b, 0x5b, 0x08, 0x48, 0x85, 0xdb, 0x75, 0xf7],
+            0x1000,
+        );
         let access = waits(&looped, 0x1004).access().expect("a load");
         assert_eq!(access.next_in_chase(|register| (register.0 == 3).then_some(0x5000)), Some(0x5000));
         // 1000 mov (%rsi),%rbx   1003 mov 8(%rbx),%rbx   1007 add $8,%rsi   100b jmp 1000: from elsewhere each time.
         let code = FunctionCode::new(
+            Architecture::X86_64,
             &[0x48, 0x8b, 0x1e, 0x48, 0x8b, 0x5b, 0x08, 0x48, 0x83, 0xc6, 0x08, 0xeb, 0xf3],
             0x1000,
         );
@@ -573,7 +467,11 @@ mod tests {
         assert_eq!(waits(&code, 0x1001), Waits::Transfer);
         assert_eq!(waits(&code, 0x1006).access().map(|access| access.operand.pc), Some(0x1003));
         // 2000 mov (%rax),%rbx   2003 cmp %rbx,(%rdx)   2006 jne 2000: fused, so it is cmp that waited.
-        let code = FunctionCode::new(&[0x48, 0x8b, 0x18, 0x48, 0x39, 0x1a, 0x75, 0xf8], 0x2000);
+        let code = FunctionCode::new(
+            Architecture::X86_64,
+            &[0x48, 0x8b, 0x18, 0x48, 0x39, 0x1a, 0x75, 0xf8],
+            0x2000,
+        );
         assert_eq!(waits(&code, 0x2000).access().map(|access| access.operand.pc), Some(0x2003));
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use memlens_code::{
-    Callee, ControlFlow, FunctionCode, FunctionParts, LoopCode, Loops, SampleSkid, Surroundings,
-    immediate_dominators, points_to, result_destinations, returns_first_argument,
+    Architecture, Callee, ControlFlow, FunctionCode, FunctionParts, LoopCode, Loops, SampleSkid,
+    Surroundings, immediate_dominators, points_to, result_destinations, returns_first_argument,
 };
 use memlens_prefetch::{Detour, Function, Jump, jumps, plan};
 
@@ -162,7 +162,7 @@ fn check_loops(flow: &ControlFlow) {
 fn check_questions(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
     let loop_code = LoopCode::new(parts);
     let &(start, code) = parts.first().expect("one part at least");
-    let function = FunctionCode::new(code, start);
+    let function = FunctionCode::new(Architecture::X86_64, code, start);
     for instruction in &flow.instructions {
         let pc = instruction.ip();
         if let Some(memlens_code::AddressSource::LoadedBy(load)) = loop_code.address_source(pc) {

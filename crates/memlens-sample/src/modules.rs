@@ -150,7 +150,7 @@ impl MappedFile {
             .entry(function.start)
             .or_insert_with(|| {
                 let code = symbols.code(function.start, function.end)?;
-                Some(Rc::new(FunctionCode::new(code, function.start)))
+                Some(Rc::new(FunctionCode::new(symbols.architecture()?, code, function.start)))
             })
             .clone()
     }

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use object::read::elf::ProgramHeader;
+use memlens_code::Architecture;
+use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection, elf};
 
 use crate::call_frames::CfaRule;
@@ -79,6 +80,7 @@ pub struct TlsSegment {
 pub struct Module {
     name: String,
     path: Option<PathBuf>,
+    architecture: Option<Architecture>,
     pub(crate) image: Image,
     search: DebugSearch,
     build_id: Option<Vec<u8>>,
@@ -179,9 +181,11 @@ impl Module {
             })
             .collect();
         let tls = tls_segment(&file);
+        let architecture = architecture(&file);
         Ok(Self {
             name,
             path,
+            architecture,
             search: search.clone(),
             build_id,
             sections,
@@ -203,6 +207,11 @@ impl Module {
     /// The path or name that the module was opened by.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whose machine code it has; None: that of no architecture that `memlens-code` knows.
+    pub fn architecture(&self) -> Option<Architecture> {
+        self.architecture
     }
 
     /// The GNU build-id.
@@ -552,6 +561,11 @@ fn is_fortran(language: gimli::DwLang) -> bool {
             | gimli::DW_LANG_Fortran08
             | gimli::DW_LANG_Fortran18
     )
+}
+
+fn architecture(file: &object::File<'_>) -> Option<Architecture> {
+    let object::File::Elf64(file) = file else { return None };
+    Architecture::from_elf_machine(file.elf_header().e_machine(object::Endianness::Little).0)
 }
 
 fn tls_segment(file: &object::File<'_>) -> Option<TlsSegment> {

@@ -1,0 +1,208 @@
+//! AArch64: what A64 instructions do to registers and memory.
+
+pub(crate) mod decode;
+#[cfg(test)]
+mod objdump_tests;
+#[cfg(test)]
+mod tests;
+
+use crate::destination::Register;
+use crate::function_code::{AddressExpression, MemoryOperand};
+use crate::instructions::{Constant, Instructions, Known, Made, Place, Transfer, Width};
+use decode::{Decoded, Effect, decode};
+
+/// Bytes of an instruction.
+pub(crate) const INSTRUCTION_BYTES: u64 = 4;
+
+/// The words of some code, with their addresses. Bytes behind the last whole one are none.
+pub(crate) fn words(code: &[u8], start: u64) -> impl Iterator<Item = (u64, u32)> {
+    let (words, _) = code.as_chunks::<4>();
+    (0..)
+        .zip(words)
+        .map(move |(at, word)| (start.wrapping_add(at * INSTRUCTION_BYTES), u32::from_le_bytes(*word)))
+}
+
+/// The instructions of a function.
+pub(crate) struct Code {
+    start: u64,
+    words: Vec<u32>,
+}
+
+impl Code {
+    /// `code` has its first byte at address (svma) `start`.
+    pub(crate) fn new(code: &[u8], start: u64) -> Self {
+        Self { start, words: words(code, start).map(|(_, word)| word).collect() }
+    }
+
+    /// Where each instruction is.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let place = |position: usize| {
+            let (pc, decoded) = (self.pc(position), self.decoded(position)?);
+            Some(Place { pc, next: pc.wrapping_add(INSTRUCTION_BYTES), transfer: decoded.transfer })
+        };
+        (0..self.words.len()).map_while(place).collect()
+    }
+
+    fn pc(&self, position: usize) -> u64 {
+        self.start.wrapping_add(position as u64 * INSTRUCTION_BYTES)
+    }
+
+    fn decoded(&self, position: usize) -> Option<Decoded> {
+        Some(decode(*self.words.get(position)?, self.pc(position)))
+    }
+
+    fn effect(&self, position: usize) -> Effect {
+        self.decoded(position).map_or(Effect::None, |decoded| decoded.effect)
+    }
+}
+
+/// The number of a register, as [`Effect`] has it.
+fn number(register: Register) -> Option<u8> {
+    u8::try_from(register.0).ok().filter(|&number| number < 32)
+}
+
+fn numbered(number: u8) -> Register {
+    Register(u16::from(number))
+}
+
+/// As [`numbered`], where 31 is no register.
+fn unless_zero(number: u8) -> Option<Register> {
+    (number != 31).then(|| numbered(number))
+}
+
+impl Instructions for Code {
+    fn operands(&self, position: usize) -> Vec<MemoryOperand> {
+        let Some(decoded) = self.decoded(position) else { return Vec::new() };
+        let pc = self.pc(position);
+        (0..)
+            .zip(decoded.accesses.into_iter().flatten())
+            .map(|(operand, access)| MemoryOperand {
+                pc,
+                operand,
+                reads: access.reads,
+                writes: access.writes,
+                size_bytes: access.size_bytes,
+                address: access.address,
+            })
+            .collect()
+    }
+
+    fn writes(&self, position: usize, register: Register) -> bool {
+        let Some((decoded, register)) = self.decoded(position).zip(number(register)) else { return true };
+        decoded.written & 1 << register != 0
+    }
+
+    fn constant_change(&self, position: usize, register: Register, width: Width) -> Option<i64> {
+        let (decoded, register) = self.decoded(position).zip(number(register))?;
+        if decoded.written & 1 << register == 0 {
+            return Some(0);
+        }
+        match (decoded.write_back, decoded.effect) {
+            // What is loaded does not go to the base.
+            (Some((base, by)), _) if base == register => by,
+            (_, Effect::Plus { to, from, by, is_wide }) => {
+                (to == register && from == register && (is_wide || width == Width::Low)).then_some(by)
+            }
+            _ => None,
+        }
+    }
+
+    fn computed(&self, position: usize, register: Register) -> Option<AddressExpression> {
+        let to = number(register)?;
+        match self.effect(position) {
+            Effect::Plus { to: target, from, by, is_wide: true } if target == to => {
+                Some(AddressExpression { base: Some(numbered(from)), disp: by, ..AddressExpression::NOTHING })
+            }
+            Effect::Sum { to: target, base, index, shift: shift @ 0..=7, extension } if target == to => {
+                Some(AddressExpression {
+                    base: Some(numbered(base)),
+                    index: Some(numbered(index)),
+                    scale: 1 << shift,
+                    index_extension: extension,
+                    ..AddressExpression::NOTHING
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn loaded(&self, position: usize) -> [Option<Register>; 2] {
+        match self.effect(position) {
+            Effect::Load { to, second } => [unless_zero(to), second.and_then(unless_zero)],
+            _ => [None, None],
+        }
+    }
+
+    fn made(&self, position: usize, register: Register) -> Made {
+        let Some(register) = number(register) else { return Made::Lost };
+        match self.effect(position) {
+            // What sp was made of is the frame; what else is made of sp, an address in it.
+            Effect::Plus { to, from: 31, by, is_wide: true } if to == register => {
+                Made::Frame(AddressExpression {
+                    base: Some(Register::SP),
+                    disp: by,
+                    ..AddressExpression::NOTHING
+                })
+            }
+            Effect::Plus { to, from, is_wide: true, .. }
+            | Effect::Minus { to, from }
+            | Effect::Aligned { to, from }
+                if to == register =>
+            {
+                Made::From(numbered(from))
+            }
+            Effect::Value { to, value } if to == register => Made::Fixed(value),
+            // A register that is scaled, or of which a part counts, is an index.
+            Effect::Sum { to, base, index, shift: 0, extension } if to == register => match extension {
+                crate::IndexExtension::None => Made::Either(numbered(base), numbered(index)),
+                _ => Made::From(numbered(base)),
+            },
+            Effect::Sum { to, base, .. } if to == register => Made::From(numbered(base)),
+            Effect::Choice { to, first, second } if to == register => {
+                match (unless_zero(first), unless_zero(second)) {
+                    (Some(first), Some(second)) => Made::Either(first, second),
+                    (Some(one), None) | (None, Some(one)) => Made::From(one),
+                    (None, None) => Made::Lost,
+                }
+            }
+            Effect::Load { to, .. } if to == register => Made::Loaded(0),
+            Effect::Load { second: Some(to), .. } if to == register => Made::Loaded(8),
+            _ => Made::Lost,
+        }
+    }
+
+    fn makes_constants(&self) -> bool {
+        true
+    }
+
+    fn constant(&self, position: usize, register: Register) -> Option<Constant> {
+        let register = number(register)?;
+        match self.effect(position) {
+            Effect::Value { to, value } if to == register => Some(Constant::Is(Known::Fixed(value))),
+            Effect::ThreadPointer { to } if to == register => Some(Constant::Is(Known::ThreadPointer(0))),
+            Effect::Plus { to, from, by, is_wide: true } if to == register => {
+                Some(Constant::Plus(numbered(from), by))
+            }
+            _ => None,
+        }
+    }
+
+    /// Those that processors make one operation of have no memory operands: nothing depends on it here.
+    fn is_fused(&self, _before: usize, _jump: usize) -> bool {
+        false
+    }
+
+    fn is_repeated(&self, position: usize) -> bool {
+        // CPY and SET: those of the memory whose progress is not that of one instruction.
+        self.decoded(position).is_some_and(|decoded| {
+            decoded.transfer == Transfer::Next
+                && decoded.accesses[0].is_some_and(|access| access.writes && access.size_bytes == 0)
+                && decoded.written != 0
+        })
+    }
+
+    fn is_padding(&self, position: usize) -> bool {
+        const NOP: u32 = 0xd503_201f;
+        self.words.get(position).is_some_and(|&word| word == NOP || word == 0)
+    }
+}
