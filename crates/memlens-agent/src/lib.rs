@@ -21,7 +21,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `x86_64/` | all that depends on the architecture: entry points, where the thread area is, registers |
+//! | `x86_64/`, `aarch64/` | all that depends on the architecture: entry points, where the thread area is, registers |
 //! | `thread_area.rs` | what is kept of a thread |
 //! | `draw.rs` | which blocks are watched |
 //! | `watched.rs` | the watched blocks' addresses |
@@ -42,22 +42,23 @@
 //! | `bursts/met_code.rs` | which code they have met |
 //! | `bursts/prompts.rs` | the signal by which memlens prompts a process to begin one |
 //! | `bursts/faults.rs` | signals that instructions raise in a burst |
+//! | `no_bursts.rs` | in the place of `bursts/`, where there is no translator of the architecture's code |
 //!
 //! # Signal safety
 //! Everything here may run in a signal handler, in a forked child and inside the dynamic linker: it allocates
 //! nothing from the target's heap, waits for no lock but another thread's translation in a burst, calls of libc only
 //! `clock_gettime`, what the program itself has called through it, and, at the start, `dl_iterate_phdr` and `dlsym`, and makes its other system
-//! calls itself. Before a program is executed it takes some 2 to 90 KiB of the caller's stack, by the environment's size. There is no Rust runtime: where it is built to be carried, the crate
+//! calls itself; on AArch64 the compiler's part of it asks `getauxval`, once, how atomic operations are made there. Before a program is executed it takes some 2 to 90 KiB of the caller's stack, by the environment's size. There is no Rust runtime: where it is built to be carried, the crate
 //! is `no_std`, with panics that stop.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 #![cfg_attr(test, allow(dead_code))]
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "some is for bursts alone"))]
 #![warn(clippy::std_instead_of_core)]
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the agent's architecture-dependent part exists for x86-64 only: see src/x86_64");
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("the agent's architecture-dependent part exists for x86-64 and AArch64 only: see src/x86_64");
 
 mod allocations;
-mod bursts;
 mod draw;
 mod executable;
 mod forking;
@@ -73,9 +74,20 @@ mod signal_action;
 mod thread_area;
 mod ticks;
 mod watched;
-mod x86_64;
 
+#[cfg(target_arch = "x86_64")]
+mod bursts;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+#[cfg(target_arch = "x86_64")]
 use x86_64 as arch;
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "aarch64")]
+mod no_bursts;
+#[cfg(target_arch = "aarch64")]
+use {aarch64 as arch, no_bursts as bursts};
 
 #[cfg(all(panic = "abort", not(test)))]
 memlens_inside::no_runtime!();
