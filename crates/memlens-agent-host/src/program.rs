@@ -14,8 +14,9 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef};
 use thiserror::Error;
 
-/// glibc's dynamic linker (its platform's name for it, ABI since 2.2.5).
-const GLIBC_LOADER: &str = "ld-linux-x86-64.so.2";
+/// glibc's dynamic linker (its platform's name for it, ABI since 2.2.5; on AArch64 since 2.17).
+const GLIBC_LOADER: &str =
+    if cfg!(target_arch = "aarch64") { "ld-linux-aarch64.so.1" } else { "ld-linux-x86-64.so.2" };
 
 /// The kernel follows at most this many `#!` lines (Linux 6.x, `fs/exec.c`).
 const MAX_INTERPRETERS: usize = 5;

@@ -1,5 +1,7 @@
 //! The agent comes into running programs and leaves them: what it reports, and what they notice.
 
+#![cfg(target_arch = "x86_64")]
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;

@@ -26,6 +26,9 @@ pub fn nested(package: &str, crates: &[&str], environment: &[(&str, &str)]) -> P
     }
     println!("cargo:rerun-if-env-changed=MEMLENS_CLIENT_TARGET_DIR");
     let out = out_folder();
+    // What is carried runs where memlens runs, also where that is another machine than this one.
+    let [triple, host] = ["TARGET", "HOST"].map(|name| env::var(name).expect("set by cargo"));
+    let is_cross = triple != host;
     // One build serves the debug and the release build of memlens.
     let target = env::var_os("MEMLENS_CLIENT_TARGET_DIR").map_or_else(
         || {
@@ -41,6 +44,9 @@ pub fn nested(package: &str, crates: &[&str], environment: &[(&str, &str)]) -> P
         .args(["build", "--release", "--package", package, "--target-dir"])
         .arg(&target)
         .current_dir(&workspace);
+    if is_cross {
+        command.args(["--target", &triple]);
+    }
     // Settings meant for this crate's own build (clippy's driver, coverage) must not leak.
     for name in ["RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS"] {
         command.env_remove(name);
@@ -53,7 +59,7 @@ pub fn nested(package: &str, crates: &[&str], environment: &[(&str, &str)]) -> P
     command.envs(environment.iter().copied());
     let status = command.status().expect("cargo runs");
     assert!(status.success(), "building {package} failed; see above (cmake, g++, libclang needed)");
-    target.join("release")
+    if is_cross { target.join(triple).join("release") } else { target.join("release") }
 }
 
 fn out_folder() -> PathBuf {
