@@ -22,6 +22,48 @@ pub(crate) fn words(code: &[u8], start: u64) -> impl Iterator<Item = (u64, u32)>
         .map(move |(at, word)| (start.wrapping_add(at * INSTRUCTION_BYTES), u32::from_le_bytes(*word)))
 }
 
+/// An instruction of AArch64, as [`crate::ControlFlow`] has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct A64Instruction {
+    /// Its address (svma).
+    pub pc: u64,
+    /// It.
+    pub word: u32,
+}
+
+impl A64Instruction {
+    /// Those of some code. Bytes behind the last whole one are none.
+    pub(crate) fn all(code: &[u8], start: u64) -> impl Iterator<Item = Self> {
+        words(code, start).map(|(pc, word)| Self { pc, word })
+    }
+
+    pub(crate) fn decoded(self) -> Decoded {
+        decode(self.word, self.pc)
+    }
+
+    /// Whether it is what assemblers fill gaps with: `nop`, or zeros.
+    pub(crate) fn is_padding(self) -> bool {
+        const NOP: u32 = 0xd503_201f;
+        self.word == NOP || self.word == 0
+    }
+}
+
+/// The cell that a stub of the procedure linkage table jumps through, if code at `start` is one (ELF for the Arm 64-bit
+/// Architecture, 2023Q3, section 6.4): `adrp x16, PAGE; ldr x17, [x16, #IN_PAGE]`, perhaps behind `bti c`.
+pub(crate) fn linkage_cell(code: &[u8], start: u64) -> Option<u64> {
+    const BTI_C: u32 = 0xd503_245f;
+    let mut instructions = A64Instruction::all(code, start).skip_while(|one| one.word == BTI_C);
+    let (page, load) = (instructions.next()?.decoded(), instructions.next()?.decoded());
+    match (page.effect, load.effect, load.accesses[0]) {
+        (Effect::Value { to: 16, value }, Effect::Load { to: 17, second: None }, Some(access))
+            if access.address.base == Some(Register(16)) && access.address.index.is_none() =>
+        {
+            Some(value.wrapping_add_signed(access.address.disp))
+        }
+        _ => None,
+    }
+}
+
 /// The instructions of a function.
 pub(crate) struct Code {
     start: u64,
@@ -202,7 +244,7 @@ impl Instructions for Code {
     }
 
     fn is_padding(&self, position: usize) -> bool {
-        const NOP: u32 = 0xd503_201f;
-        self.words.get(position).is_some_and(|&word| word == NOP || word == 0)
+        let pc = self.pc(position);
+        self.words.get(position).is_some_and(|&word| A64Instruction { pc, word }.is_padding())
     }
 }

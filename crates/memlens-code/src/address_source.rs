@@ -96,7 +96,7 @@ impl Registers {
 }
 
 impl LoopCode {
-    /// The function whose pieces these are; see [`ControlFlow::new`].
+    /// The function, of x86-64, whose pieces these are; see [`ControlFlow::new`].
     pub fn new(parts: &[(u64, &[u8])]) -> Self {
         let flow = ControlFlow::new(parts);
         let loops = Loops::new(&flow);

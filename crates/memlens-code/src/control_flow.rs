@@ -4,6 +4,62 @@ use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
+use crate::aarch64::{self, A64Instruction};
+use crate::architecture::Architecture;
+use crate::instructions::Transfer;
+use crate::x86_64;
+
+/// An instruction, as far as control flow goes.
+pub trait Step {
+    /// Its address.
+    fn pc(&self) -> u64;
+
+    /// The address behind it.
+    fn next_pc(&self) -> u64;
+
+    /// Where it leads.
+    fn transfer(&self) -> Transfer;
+
+    /// Whether it is what assemblers fill gaps between functions with.
+    fn is_padding(&self) -> bool;
+}
+
+impl Step for Instruction {
+    fn pc(&self) -> u64 {
+        self.ip()
+    }
+
+    fn next_pc(&self) -> u64 {
+        self.next_ip()
+    }
+
+    fn transfer(&self) -> Transfer {
+        x86_64::transfer(self)
+    }
+
+    fn is_padding(&self) -> bool {
+        matches!(self.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+    }
+}
+
+impl Step for A64Instruction {
+    fn pc(&self) -> u64 {
+        self.pc
+    }
+
+    fn next_pc(&self) -> u64 {
+        self.pc.wrapping_add(aarch64::INSTRUCTION_BYTES)
+    }
+
+    fn transfer(&self) -> Transfer {
+        self.decoded().transfer
+    }
+
+    fn is_padding(&self) -> bool {
+        A64Instruction::is_padding(*self)
+    }
+}
+
 /// Consecutive instructions that are entered only at the first and left only after the last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {
@@ -33,11 +89,11 @@ pub struct Block {
 ///   a tail call by way of the global offset table. (Unwind information has such a table as one function, with tens of
 ///   thousands of stubs.) So does `goto *state` with `state` in a variable of fixed place, though its targets are in the
 ///   function: their blocks seem unreachable.
-/// - Bytes that are no instruction end the part they are in.
+/// - Bytes that are no instruction end the part they are in; on AArch64 they are instructions that nothing is known of.
 #[derive(Clone, Debug, Default)]
-pub struct ControlFlow {
+pub struct ControlFlow<I = Instruction> {
     /// All instructions, ascending by address within a part.
-    pub instructions: Vec<Instruction>,
+    pub instructions: Vec<I>,
     /// The blocks: the entry's first, the others ascending by address.
     pub blocks: Vec<Block>,
     /// Address and position of each instruction, ascending.
@@ -46,12 +102,10 @@ pub struct ControlFlow {
 }
 
 impl ControlFlow {
-    /// Decodes a function. `parts` are its pieces (address of the first byte, bytes), the one with
+    /// Decodes a function of x86-64. `parts` are its pieces (address of the first byte, bytes), the one with
     /// the entry first; compilers put unlikely code apart (`NAME.cold`). Linear in the bytes.
     pub fn new(parts: &[(u64, &[u8])]) -> Self {
         let mut instructions = Vec::new();
-        // The first instruction of each part, to which nothing falls through.
-        let part_starts: Vec<u64> = parts.iter().map(|part| part.0).collect();
         for &(start, bytes) in parts {
             let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
             while decoder.can_decode() {
@@ -62,8 +116,24 @@ impl ControlFlow {
                 instructions.push(instruction);
             }
         }
+        Self::of(instructions, parts)
+    }
+}
+
+impl ControlFlow<A64Instruction> {
+    /// Decodes a function of AArch64. `parts` are as of [`ControlFlow::new`].
+    pub fn of_aarch64(parts: &[(u64, &[u8])]) -> Self {
+        let instructions = parts.iter().flat_map(|&(start, bytes)| A64Instruction::all(bytes, start));
+        Self::of(instructions.collect(), parts)
+    }
+}
+
+impl<I: Step> ControlFlow<I> {
+    fn of(instructions: Vec<I>, parts: &[(u64, &[u8])]) -> Self {
+        // The first instruction of each part, to which nothing falls through.
+        let part_starts: Vec<u64> = parts.iter().map(|part| part.0).collect();
         let mut by_address: Vec<(u64, usize)> =
-            instructions.iter().enumerate().map(|(at, instruction)| (instruction.ip(), at)).collect();
+            instructions.iter().enumerate().map(|(at, instruction)| (instruction.pc(), at)).collect();
         by_address.sort_unstable();
         let mut flow = Self { instructions, blocks: Vec::new(), by_address, block_of: Vec::new() };
         flow.cut(&part_starts);
@@ -114,7 +184,7 @@ impl ControlFlow {
     fn cut(&mut self, part_starts: &[u64]) {
         let mut leaders: Vec<usize> = Vec::new();
         for (at, instruction) in self.instructions.iter().enumerate() {
-            if at == 0 || part_starts.contains(&instruction.ip()) {
+            if at == 0 || part_starts.contains(&instruction.pc()) {
                 leaders.push(at);
             }
             if ends_block(instruction) {
@@ -135,8 +205,8 @@ impl ControlFlow {
             }
             self.block_of[instructions.clone()].fill(self.blocks.len());
             self.blocks.push(Block {
-                start: self.instructions[instructions.start].ip(),
-                end: self.instructions[instructions.end - 1].next_ip(),
+                start: self.instructions[instructions.start].pc(),
+                end: self.instructions[instructions.end - 1].next_pc(),
                 instructions,
                 ..Block::default()
             });
@@ -155,12 +225,12 @@ impl ControlFlow {
             }
             let last = &self.instructions[block.instructions.end - 1];
             falls = falls_through(last);
-            if falls && let Some(next) = self.instruction_at(last.next_ip()) {
+            if falls && let Some(next) = self.instruction_at(last.next_pc()) {
                 edges[index].push(self.block_of[next]);
             }
-            match last.flow_control() {
-                FlowControl::IndirectBranch if last.is_ip_rel_memory_operand() => {}
-                FlowControl::IndirectBranch => indirect.push(index),
+            match last.transfer() {
+                Transfer::Leave => {}
+                Transfer::IndirectJump => indirect.push(index),
                 _ if ends_block(last) => {
                     let target = direct_target(last).and_then(|to| self.instruction_at(to));
                     edges[index].extend(target.map(|target| self.block_of[target]));
@@ -189,38 +259,36 @@ impl ControlFlow {
 
     /// Whether a block begins with what assemblers fill gaps with.
     fn is_padding(&self, block: usize) -> bool {
-        let first = &self.instructions[self.blocks[block].instructions.start];
-        matches!(first.mnemonic(), iced_x86::Mnemonic::Nop | iced_x86::Mnemonic::Int3)
+        self.instructions[self.blocks[block].instructions.start].is_padding()
     }
 }
 
-fn ends_block(instruction: &Instruction) -> bool {
-    !matches!(
-        instruction.flow_control(),
-        FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt
-    ) || instruction.mnemonic() == iced_x86::Mnemonic::Int3
+fn ends_block(instruction: &impl Step) -> bool {
+    !matches!(instruction.transfer(), Transfer::Next | Transfer::Call(_) | Transfer::Interrupt)
 }
 
-fn falls_through(instruction: &Instruction) -> bool {
+fn falls_through(instruction: &impl Step) -> bool {
     matches!(
-        instruction.flow_control(),
-        FlowControl::Next
-            | FlowControl::Call
-            | FlowControl::IndirectCall
-            | FlowControl::ConditionalBranch
-            | FlowControl::XbeginXabortXend
-    ) || (instruction.flow_control() == FlowControl::Interrupt
-        && instruction.mnemonic() != iced_x86::Mnemonic::Int3)
+        instruction.transfer(),
+        Transfer::Next
+            | Transfer::Call(_)
+            | Transfer::Branch(_)
+            | Transfer::Transaction
+            | Transfer::Interrupt
+    )
 }
 
 /// Where a direct jump goes.
-pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
-    matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
-        .then(|| instruction.near_branch_target())
+pub(crate) fn direct_target(instruction: &impl Step) -> Option<u64> {
+    instruction.transfer().target()
 }
 
-/// The cell that a stub of the procedure linkage table jumps through, if code at `start` is one.
-pub fn linkage_cell(code: &[u8], start: u64) -> Option<u64> {
+/// The cell that a stub of the procedure linkage table jumps through, if code at `start` is one. It is told by the first
+/// [`LINKAGE_STUB_BYTES`].
+pub fn linkage_cell(architecture: Architecture, code: &[u8], start: u64) -> Option<u64> {
+    if architecture == Architecture::AArch64 {
+        return aarch64::linkage_cell(code, start);
+    }
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     for _ in 0..2 {
         let instruction = decoder.decode();
@@ -228,36 +296,46 @@ pub fn linkage_cell(code: &[u8], start: u64) -> Option<u64> {
             FlowControl::IndirectBranch if instruction.is_ip_rel_memory_operand() => {
                 return Some(instruction.ip_rel_memory_address());
             }
-            FlowControl::Next if instruction.mnemonic() == iced_x86::Mnemonic::Endbr64 => {}
+            FlowControl::Next if instruction.mnemonic() == Mnemonic::Endbr64 => {}
             _ => return None,
         }
     }
     None
 }
 
+/// So many bytes of a stub tell its cell; see [`linkage_cell`].
+pub const LINKAGE_STUB_BYTES: u64 = 16;
+
 /// Where a direct call goes.
-pub fn call_target(instruction: &Instruction) -> Option<u64> {
-    (instruction.flow_control() == FlowControl::Call).then(|| instruction.near_branch_target())
+pub fn call_target(instruction: &impl Step) -> Option<u64> {
+    match instruction.transfer() {
+        Transfer::Call(target) => target,
+        _ => None,
+    }
 }
 
 /// The addresses to which those calls of a function return that go where the one returning to `return_address` goes, rising. Nothing if that
 /// is no direct call.
-pub fn calls_alike(code: &[u8], start: u64, return_address: u64) -> Vec<u64> {
-    let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-    let calls: Vec<(u64, u64)> =
-        decoder.into_iter().filter_map(|it| Some((call_target(&it)?, it.next_ip()))).collect();
+pub fn calls_alike(architecture: Architecture, code: &[u8], start: u64, return_address: u64) -> Vec<u64> {
+    fn calls<I: Step>(instructions: impl Iterator<Item = I>) -> Vec<(u64, u64)> {
+        instructions.filter_map(|it| Some((call_target(&it)?, it.next_pc()))).collect()
+    }
+    let calls = match architecture {
+        Architecture::X86_64 => calls(Decoder::with_ip(64, code, start, DecoderOptions::NONE).into_iter()),
+        Architecture::AArch64 => calls(A64Instruction::all(code, start)),
+    };
     let target = calls.iter().find(|(_, returns)| *returns == return_address).map(|it| it.0);
     calls.iter().filter(|it| Some(it.0) == target).map(|it| it.1).collect()
 }
 
 /// Where a direct jump goes, conditional or not.
-pub fn jump_target(instruction: &Instruction) -> Option<u64> {
+pub fn jump_target(instruction: &impl Step) -> Option<u64> {
     direct_target(instruction)
 }
 
 /// Whether an instruction returns to the caller.
-pub fn is_return(instruction: &Instruction) -> bool {
-    instruction.flow_control() == FlowControl::Return
+pub fn is_return(instruction: &impl Step) -> bool {
+    instruction.transfer() == Transfer::Return
 }
 
 /// Whether a conditional jump is one operation with the instruction before it, which sets its flags

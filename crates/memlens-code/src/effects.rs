@@ -118,7 +118,7 @@ pub struct Effects {
     pub repeats: bool,
 }
 
-/// The instructions of a function, by rising address. What is no instruction is passed over.
+/// The instructions of a function of x86-64, by rising address. What is no instruction is passed over.
 ///
 /// Cost: some hundred nanoseconds an instruction.
 pub fn effects(code: &[u8], start: u64) -> Vec<Effects> {

@@ -223,7 +223,7 @@ impl FunctionCode {
     }
 
     /// What a register holds before an instruction, if that is the same on all ways there.
-    fn known_before(&self, position: usize, register: Register) -> Option<Known> {
+    pub(crate) fn known_before(&self, position: usize, register: Register) -> Option<Known> {
         if !self.instructions.makes_constants() {
             return None;
         }

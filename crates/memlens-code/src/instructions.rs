@@ -24,8 +24,10 @@ pub enum Transfer {
     Interrupt,
     /// To a handler, which seldom returns: `int3`, `brk`.
     Breakpoint,
-    /// Elsewhere: the begin of a transaction, what is undefined on purpose.
-    Other,
+    /// To the next one, and to a handler if the transaction that it begins fails: `xbegin` and its like.
+    Transaction,
+    /// To a handler, which does not return: what is undefined, on purpose.
+    Undefined,
 }
 
 impl Transfer {

@@ -1,20 +1,22 @@
 //! What machine code says of data: where a call's result goes, which access a sampled
 //! instruction waits for, where the pointer in a register came from. Facts from bytes.
 //!
-//! The code is that of an [`Architecture`], which need not be the host's. This crate deliberately knows neither files, symbols nor debug information: bytes of functions go
+//! This crate deliberately knows neither files, symbols nor debug information: bytes of functions go
 //! in, facts in terms of addresses come out. `memlens-symbols` and `memlens-static` turn them into
-//! names.
+//! names. The code is that of an [`Architecture`], which need not be the host's.
 //!
 //! | question | answer | of |
 //! |---|---|---|
 //! | what does an instruction touch, what does a sample wait for, where does a pointer come from? | [`FunctionCode`] | x86-64, AArch64 |
-//! | where does the result of a call go? | [`result_destinations`], below | x86-64 |
-//! | which blocks, edges, dominators, loops has a function? | [`ControlFlow`], [`immediate_dominators`], [`Loops`] | x86-64 |
+//! | where does the result of a call go? | [`result_destinations`], below | x86-64, AArch64 |
+//! | which blocks, edges, dominators, loops has a function? | [`ControlFlow`], [`immediate_dominators`], [`Loops`] | x86-64, AArch64 |
 //! | does an operand's address come from another load of its loop, or from itself? | [`LoopCode::address_source`] | x86-64 |
 //! | which objects can each memory operand of a module touch? | [`points_to`] | x86-64 |
 //! | what does each instruction read, write and take? | [`effects()`] | x86-64 |
 //!
-//! What [`FunctionCode`] asks of instructions, `instructions.rs` says as a trait; each architecture has one file that answers.
+//! What is not of AArch64 takes all code for x86-64: callers ask it of that only. What [`FunctionCode`] asks of instructions,
+//! `instructions.rs` says as a trait; `x86_64.rs` and `aarch64.rs` answer. A64 is decoded in `aarch64/decode.rs`, x86-64 by
+//! `iced-x86`.
 //!
 //! # Model of results
 //!
@@ -32,20 +34,20 @@
 //! ```
 //!
 //! A store of the result, a register that holds it, and a return of it are destinations. Calls
-//! keep callee-saved registers (System V ABI AMD64 1.0, section 3.2.1). A callee-saved register that the
-//! whole function loads only one fixed address into is the base of an array there.
+//! keep callee-saved registers ([`Architecture::is_callee_saved`]). A callee-saved register that the
+//! whole function loads only one fixed address into is the base of an array there; of AArch64 one that holds the same fixed address
+//! on all ways to the call, is that address.
 //!
-//! Not modelled: paths not followed, stores through pointers that alias tracked memory, other
-//! architectures.
+//! Not modelled: paths not followed, stores through pointers that alias tracked memory; of AArch64, vector registers.
 //!
 //! # Example
 //!
 //! ```
-//! use memlens_code::{Destination, result_destinations};
+//! use memlens_code::{Architecture, Destination, result_destinations};
 //!
 //! // mov [rip+0x2000], rax ; ret
 //! let code = [0x48, 0x89, 0x05, 0x00, 0x20, 0x00, 0x00, 0xc3];
-//! let found = result_destinations(&code, 0x1000, 0x1000, &|_| false);
+//! let found = result_destinations(Architecture::X86_64, &code, 0x1000, 0x1000, &|_| false);
 //! assert_eq!(found[0], Destination::Global { svma: 0x3007, pc: 0x1000 });
 //! ```
 #![forbid(unsafe_code)]
@@ -70,10 +72,12 @@ mod tests;
 mod waiting;
 mod x86_64;
 
+pub use aarch64::A64Instruction;
 pub use address_source::{AddressSource, LoopCode, LoopPlaces};
 pub use architecture::Architecture;
 pub use control_flow::{
-    Block, ControlFlow, call_target, calls_alike, is_fused, is_return, jump_target, linkage_cell,
+    Block, ControlFlow, LINKAGE_STUB_BYTES, Step, call_target, calls_alike, is_fused, is_return, jump_target,
+    linkage_cell,
 };
 pub use destination::{Base, Destination, Register};
 pub use effects::{Effects, Leads, RegisterSet, Unit, effects};

@@ -1,12 +1,12 @@
 //! Dominators and natural loops.
 
-use crate::control_flow::ControlFlow;
+use crate::control_flow::{ControlFlow, Step};
 
 /// Immediate dominators by block; the entry is its own, unreachable blocks have none.
 ///
 /// Source: K. D. Cooper, T. J. Harvey, K. Kennedy, "A Simple, Fast Dominance Algorithm", Rice
 /// University TR-06-33870 (2001). Quadratic in the worst case, in practice linear in the edges.
-pub fn immediate_dominators(flow: &ControlFlow) -> Vec<Option<usize>> {
+pub fn immediate_dominators<I: Step>(flow: &ControlFlow<I>) -> Vec<Option<usize>> {
     let order = flow.reverse_postorder();
     let mut number = vec![usize::MAX; flow.blocks.len()];
     order.iter().enumerate().for_each(|(at, &block)| number[block] = at);
@@ -77,7 +77,7 @@ pub struct Loops {
 
 impl Loops {
     /// Finds all natural loops (A. V. Aho et al., *Compilers*, 2nd edition, section 9.6).
-    pub fn new(flow: &ControlFlow) -> Self {
+    pub fn new<I: Step>(flow: &ControlFlow<I>) -> Self {
         let dominators = immediate_dominators(flow);
         let dominates = |header: usize, mut block: usize| loop {
             match dominators[block] {

@@ -6,7 +6,7 @@ use crate::{
 };
 
 fn destinations(code: &[u8]) -> Vec<Destination> {
-    result_destinations(code, 0x1000, 0x1000, &|_| false)
+    result_destinations(Architecture::X86_64, code, 0x1000, 0x1000, &|_| false)
 }
 
 #[test]
@@ -92,7 +92,8 @@ fn a_wrapper_returns_what_a_function_gives_back() {
         [(&call[..], Target::Code(0x2000), 0x1009), (&jump[..], Target::Cell(0x4000), 0x1003)]
     {
         let returned = |known| {
-            let found = result_destinations(code, 0x1000, 0x1000, &|asked| asked == known);
+            let found =
+                result_destinations(Architecture::X86_64, code, 0x1000, 0x1000, &|asked| asked == known);
             found.contains(&Destination::Returned { pc })
         };
         assert!(returned(target) && !returned(Target::Code(0x4000)));
@@ -101,7 +102,7 @@ fn a_wrapper_returns_what_a_function_gives_back() {
 
 #[test]
 fn a_function_may_return_its_first_argument() {
-    let returns = |code: &[u8]| returns_first_argument(code, 0x1000, &|_| false);
+    let returns = |code: &[u8]| returns_first_argument(Architecture::X86_64, code, 0x1000, &|_| false);
     // mov qword [rdi], 0; mov rax, rdi; ret
     assert!(returns(&[0x48, 0xc7, 0x07, 0, 0, 0, 0, 0x48, 0x89, 0xf8, 0xc3]));
     // mov rax, [rdi]; ret
@@ -158,12 +159,12 @@ fn an_element_of_an_array_whose_address_a_loop_keeps() {
         0xc3, // 1013 ret
     ];
     let element = Destination::Element { svma: 0x4010, pc: 0x100d };
-    let found = result_destinations(&code, 0x1000, 0x100d, &|_| false);
+    let found = result_destinations(Architecture::X86_64, &code, 0x1000, 0x100d, &|_| false);
     assert_eq!(found[1], element, "{found:?}");
     // With another value in the register at another place, nothing tells which one it is.
     let mut twice = code.to_vec();
     twice.extend([0x48, 0x89, 0xc5]); // mov rbp, rax
-    let found = result_destinations(&twice, 0x1000, 0x100d, &|_| false);
+    let found = result_destinations(Architecture::X86_64, &twice, 0x1000, 0x100d, &|_| false);
     assert!(!found.contains(&element), "{found:?}");
 }
 
@@ -186,11 +187,15 @@ fn a_slot_that_the_call_filled() {
         0xf4, // 100a hlt
         0xc3, // 100b ret
     ];
-    let found = slot_destinations(&code, 0x1000, 0x1000, (Register::RSP, 0x18), &|_| false);
+    let found =
+        slot_destinations(Architecture::X86_64, &code, 0x1000, 0x1000, (Register::RSP, 0x18), &|_| false);
     // Until after the return instruction.
     assert_eq!(found, [Destination::Register { register: Register(15), start: 0x1009, end: 0x100c }]);
     // Another slot, and the status in rax, are not the result.
-    assert_eq!(slot_destinations(&code, 0x1000, 0x1000, (Register::RSP, 0x10), &|_| false), []);
+    assert_eq!(
+        slot_destinations(Architecture::X86_64, &code, 0x1000, 0x1000, (Register::RSP, 0x10), &|_| false),
+        []
+    );
 }
 
 #[test]
@@ -228,11 +233,17 @@ fn no_bytes_panic() {
         for b in 0..=255u8 {
             let code = [a, b, 0x84, 0x24, 0xff, 0xff, 0xff, 0x7f, 0x90, 0xeb, 0xf4];
             let _ = destinations(&code);
-            let _ = result_destinations(&code[..3], 0xffff_ffff_ffff_fffe, 0xffff_ffff_ffff_fffe, &|_| true);
+            let _ = result_destinations(
+                Architecture::X86_64,
+                &code[..3],
+                0xffff_ffff_ffff_fffe,
+                0xffff_ffff_ffff_fffe,
+                &|_| true,
+            );
         }
     }
     assert_eq!(
-        result_destinations(&[], 0, 5, &|_| true),
+        result_destinations(Architecture::X86_64, &[], 0, 5, &|_| true),
         [Destination::Register { register: Register::RAX, start: 5, end: 5 }]
     );
 }

@@ -69,7 +69,8 @@ pub(crate) fn transfer(instruction: &Instruction) -> Transfer {
         FlowControl::Return => Transfer::Return,
         FlowControl::Interrupt if instruction.mnemonic() == Mnemonic::Int3 => Transfer::Breakpoint,
         FlowControl::Interrupt => Transfer::Interrupt,
-        FlowControl::XbeginXabortXend | FlowControl::Exception => Transfer::Other,
+        FlowControl::XbeginXabortXend => Transfer::Transaction,
+        FlowControl::Exception => Transfer::Undefined,
     }
 }
 

@@ -176,8 +176,8 @@ fn check_questions(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
                 let _ = (access.address(|_| Some(u64::MAX)), access.address_in_object(|_| Some(u64::MAX)));
             }
         }
-        let _ = result_destinations(code, start, pc, &|_| pc % 2 == 0);
-        let _ = returns_first_argument(code, start, &|_| pc % 2 == 0);
+        let _ = result_destinations(Architecture::X86_64, code, start, pc, &|_| pc % 2 == 0);
+        let _ = returns_first_argument(Architecture::X86_64, code, start, &|_| pc % 2 == 0);
     }
 }
 

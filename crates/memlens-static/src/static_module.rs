@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use memlens_code::{ControlFlow, FunctionParts, Object, ObjectIx, Pointer, PointsTo, Touched, points_to};
+use memlens_code::{
+    Architecture, ControlFlow, FunctionParts, Object, ObjectIx, Pointer, PointsTo, Touched, points_to,
+};
 use memlens_symbols::{FunctionRef, Module, SectionKind};
 
 use crate::Identity;
@@ -33,7 +35,7 @@ pub struct StaticModule {
 }
 
 impl StaticModule {
-    /// Analyses all functions of a module. Functions without a symbol are not seen. Cost: see
+    /// Analyses all functions of a module: of x86-64, others have none. Functions without a symbol are not seen. Cost: see
     /// `memlens_code::points_to`.
     pub fn analyse(module: &Module) -> Self {
         let surroundings = ModuleSurroundings::new(module);
@@ -152,11 +154,13 @@ impl<'a, 'm> Functions<'a, 'm> {
     }
 }
 
-/// Whether there is a function's code: linkage tables have code, but no functions.
+/// Whether there is a function's code that can be analysed: linkage tables have code, but no functions.
 fn is_text(module: &Module, svma: u64) -> bool {
-    module.sections().iter().any(|section| {
-        section.kind == SectionKind::Text && section.contains(svma) && !section.name.starts_with(".plt")
-    })
+    let is_known = module.architecture() == Some(Architecture::X86_64);
+    is_known
+        && module.sections().iter().any(|section| {
+            section.kind == SectionKind::Text && section.contains(svma) && !section.name.starts_with(".plt")
+        })
 }
 
 /// The functions with symbols, with their cold parts.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use memlens_code::{Callee, Surroundings};
+use memlens_code::{Callee, LINKAGE_STUB_BYTES, Surroundings};
 use memlens_symbols::{DataPlace, Module, SectionKind};
 
 /// Answers from one module's symbols and relocations.
@@ -58,8 +58,11 @@ impl Surroundings for ModuleSurroundings<'_> {
         if let Some(&callee) = self.own.get(&svma) {
             return callee;
         }
-        let Some(code) = self.module.code(svma, svma.saturating_add(16)) else { return Callee::Unknown };
-        match memlens_code::linkage_cell(code, svma) {
+        let Some(code) = self.module.code(svma, svma.saturating_add(LINKAGE_STUB_BYTES)) else {
+            return Callee::Unknown;
+        };
+        let architecture = self.module.architecture();
+        match architecture.and_then(|of| memlens_code::linkage_cell(of, code, svma)) {
             Some(cell) => self.imports.get(&cell).copied().unwrap_or(Callee::Unknown),
             None => Callee::Unknown,
         }

@@ -11,7 +11,7 @@ pub use pointer::NamedPointer;
 
 use std::sync::Arc;
 
-use memlens_code::{Base, Destination, Register};
+use memlens_code::{Architecture, Base, Destination, Register};
 
 use crate::debug_info::DebugInfo;
 use crate::locals::{FunctionLocals, Local, LocalPlace};
@@ -108,20 +108,27 @@ impl Module {
     /// decoded and the locals of one function read once; the caller should keep the answer for
     /// each call site.
     pub fn assignment(&self, return_svma: u64) -> Assignment {
-        let Some(function) = self.function_at(return_svma.saturating_sub(1)) else {
+        let function = self.function_at(return_svma.saturating_sub(1));
+        let Some((function, architecture)) = function.zip(self.architecture()) else {
             return Assignment::Unknown;
         };
         let code = self.code(function.start, function.end).unwrap_or_default();
         let returns_argument = |target| self.returns_argument(target);
-        let destinations =
-            memlens_code::result_destinations(code, function.start, return_svma, &returns_argument);
+        let destinations = memlens_code::result_destinations(
+            architecture,
+            code,
+            function.start,
+            return_svma,
+            &returns_argument,
+        );
         self.assigned(return_svma, &function, &destinations, true)
     }
 
     /// As [`Self::assignment`], where the call stored its result at `cfa_offset` bytes from its caller's
     /// canonical frame address, as `posix_memalign` does: where it goes from there.
     pub fn slot_assignment(&self, return_svma: u64, cfa_offset: i64) -> Assignment {
-        let Some(function) = self.function_at(return_svma.saturating_sub(1)) else {
+        let function = self.function_at(return_svma.saturating_sub(1));
+        let Some((function, architecture)) = function.zip(self.architecture()) else {
             return Assignment::Unknown;
         };
         let rule = self.with_debug(|debug| debug.frames.rule_at(return_svma));
@@ -129,8 +136,14 @@ impl Module {
         let code = self.code(function.start, function.end).unwrap_or_default();
         let slot = (Register(rule.register), cfa_offset.wrapping_add(rule.offset));
         let returns_argument = |target| self.returns_argument(target);
-        let destinations =
-            memlens_code::slot_destinations(code, function.start, return_svma, slot, &returns_argument);
+        let destinations = memlens_code::slot_destinations(
+            architecture,
+            code,
+            function.start,
+            return_svma,
+            slot,
+            &returns_argument,
+        );
         // The source text says where the call's status goes.
         self.assigned(return_svma, &function, &destinations, false)
     }
@@ -311,8 +324,9 @@ impl Module {
                 let end = end.max(start.saturating_add(1));
                 for local in &locals.locals {
                     let behind =
-                        first_at(local, Place::Based { register: register.0, offset: 0 }, start, end)
-                            .filter(|_| register != Register::RSP);
+                        first_at(local, Place::Based { register: register.0, offset: 0 }, start, end).filter(
+                            |_| Some(register) != self.architecture().map(Architecture::stack_pointer),
+                        );
                     let Some(found) = behind.or_else(|| in_register(local, register, start, end)) else {
                         continue;
                     };
@@ -428,8 +442,8 @@ impl Module {
     /// (ELF Handling For Thread-Local Storage, U. Drepper 2013, variant II).
     fn tls_offset(&self, offset: i64) -> Option<u64> {
         let tls = self.tls_segment()?;
-        let size = tls.size_bytes.checked_next_multiple_of(tls.align_bytes.max(1))?;
-        size.checked_add_signed(offset).filter(|&offset| offset < tls.size_bytes)
+        let within = offset.checked_sub(tls.from_thread_pointer(self.architecture()?)?)?;
+        u64::try_from(within).ok().filter(|&offset| offset < tls.size_bytes)
     }
 
     /// The local that lies in memory whose address a slot of the frame holds, as Fortran's automatic arrays do.
@@ -457,7 +471,8 @@ impl Module {
         pc: u64,
     ) -> Slot<'l, 'a> {
         let rule = debug.frames.rule_at(pc);
-        if base == Register::RBP && rule.is_some_and(|rule| rule.register != crate::RBP) {
+        let frame_pointer = self.architecture().map(Architecture::frame_pointer);
+        if Some(base) == frame_pointer && rule.is_some_and(|rule| rule.register != base.0) {
             return Slot::NoFrame;
         }
         let cfa_offset =

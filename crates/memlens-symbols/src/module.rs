@@ -73,6 +73,20 @@ pub struct TlsSegment {
     pub align_bytes: u64,
 }
 
+impl TlsSegment {
+    /// Where the block of an executable begins, in bytes from the thread pointer (ELF Handling For Thread-Local Storage, U. Drepper
+    /// 2013): before it on x86-64 (variant II), behind two words of the thread library on AArch64 (variant I).
+    pub fn from_thread_pointer(&self, architecture: Architecture) -> Option<i64> {
+        let align = self.align_bytes.max(1);
+        match architecture {
+            Architecture::X86_64 => {
+                i64::try_from(self.size_bytes.checked_next_multiple_of(align)?).ok().map(|size| -size)
+            }
+            Architecture::AArch64 => i64::try_from(16u64.checked_next_multiple_of(align)?).ok(),
+        }
+    }
+}
+
 /// An ELF module and everything its files say about its addresses.
 ///
 /// All methods take and give svmas. Opening reads headers and symbol tables; the debug information

@@ -1,6 +1,6 @@
 //! Functions that return their first argument: what they are given, they hand on.
 
-use memlens_code::{Target, returns_first_argument};
+use memlens_code::{LINKAGE_STUB_BYTES, Target, linkage_cell, returns_first_argument};
 
 use crate::module::Module;
 
@@ -29,8 +29,8 @@ impl Module {
         let cell = match target {
             Target::Cell(cell) => cell,
             Target::Code(svma) => {
-                let stub = self.code(svma, svma.saturating_add(16)).unwrap_or_default();
-                match memlens_code::linkage_cell(stub, svma) {
+                let stub = self.code(svma, svma.saturating_add(LINKAGE_STUB_BYTES)).unwrap_or_default();
+                match self.architecture().and_then(|of| linkage_cell(of, stub, svma)) {
                     Some(cell) => cell,
                     None => return self.function_returns_argument(svma),
                 }
@@ -50,6 +50,6 @@ impl Module {
         };
         let code = self.code(svma, function.end).unwrap_or_default();
         function.raw_name.is_some_and(|name| RETURN_ARGUMENT.contains(&&*name))
-            || returns_first_argument(code, svma, &|_| false)
+            || self.architecture().is_some_and(|of| returns_first_argument(of, code, svma, &|_| false))
     }
 }

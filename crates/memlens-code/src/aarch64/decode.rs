@@ -91,6 +91,7 @@ pub(crate) struct Decoded {
     pub(crate) effect: Effect,
     /// The base register that the access changes, and what is added to it; None: another register's value.
     pub(crate) write_back: Option<(u8, Option<i64>)>,
+    pub(crate) sets_flags: bool,
 }
 
 impl Decoded {
@@ -100,8 +101,9 @@ impl Decoded {
         written: 0,
         effect: Effect::None,
         write_back: None,
+        sets_flags: false,
     };
-    const UNKNOWN: Self = Self { written: ALL, ..Self::NOTHING };
+    const UNKNOWN: Self = Self { written: ALL, sets_flags: true, ..Self::NOTHING };
 
     fn to(transfer: Transfer) -> Self {
         Self { transfer, ..Self::NOTHING }
@@ -135,16 +137,49 @@ struct Word {
 /// Decodes an instruction at `pc` (svma).
 pub(crate) fn decode(bits: u32, pc: u64) -> Decoded {
     let word = Word { bits, pc };
-    match word.field(28, 25) {
-        0b1000 | 0b1001 => word.immediate(),
-        0b1010 | 0b1011 => word.branch(),
-        0b0100 | 0b0110 | 0b1100 | 0b1110 => word.load_or_store(),
-        0b0101 | 0b1101 => word.register(),
-        0b0111 | 0b1111 => word.vector(),
-        0b0010 => word.scalable(),
-        // Undefined on purpose.
-        0 if bits <= 0xffff => Decoded::to(Transfer::Other),
-        _ => Decoded::UNKNOWN,
+    let decoded = word.decode();
+    Decoded { sets_flags: decoded.sets_flags || word.sets_flags(), ..decoded }
+}
+
+impl Word {
+    fn decode(self) -> Decoded {
+        let bits = self.bits;
+        match self.field(28, 25) {
+            0b1000 | 0b1001 => self.immediate(),
+            0b1010 | 0b1011 => self.branch(),
+            0b0100 | 0b0110 | 0b1100 | 0b1110 => self.load_or_store(),
+            0b0101 | 0b1101 => self.register(),
+            0b0111 | 0b1111 => self.vector(),
+            0b0010 => self.scalable(),
+            // Undefined on purpose.
+            0 if bits <= 0xffff => Decoded::to(Transfer::Undefined),
+            _ => Decoded::UNKNOWN,
+        }
+    }
+
+    /// Whether it changes the flags, or may: what computes with an S in its name; comparisons.
+    fn sets_flags(self) -> bool {
+        match self.field(28, 25) {
+            0b1000 | 0b1001 => match self.field(25, 23) {
+                0b010 => self.bit(29),
+                0b100 => self.field(30, 29) == 3,
+                _ => false,
+            },
+            0b0101 if !self.bit(24) => self.field(30, 29) == 3,
+            0b0101 => self.bit(29),
+            0b1101 => match self.field(24, 21) {
+                0b0000 | 0b0010 | 0b0110 => self.bit(29),
+                _ => false,
+            },
+            // FCMP, FCCMP
+            0b1111 => self.matches(0xff20_fc07, 0x1e20_2000) || self.matches(0xff20_0c00, 0x1e20_0400),
+            // Of SVE, MSR and what is unknown.
+            0b1010 | 0b1011 => {
+                self.matches(0xffc0_0000, 0xd500_0000) && !self.matches(0xffff_f01f, 0xd503_201f)
+            }
+            0b0100 | 0b0110 | 0b1100 | 0b1110 | 0b0111 => false,
+            _ => true,
+        }
     }
 }
 
@@ -343,11 +378,11 @@ impl Word {
                 (0, 1..=3) => Self::call(None),
                 // BRK, HLT
                 (1 | 2, 0) => Decoded::to(Transfer::Breakpoint),
-                _ => Decoded { transfer: Transfer::Other, ..Decoded::UNKNOWN },
+                _ => Decoded { transfer: Transfer::Undefined, ..Decoded::UNKNOWN },
             },
             0xd5 => self.system(),
             0xd6 | 0xd7 => self.indirect(),
-            _ => Decoded { transfer: Transfer::Other, ..Decoded::UNKNOWN },
+            _ => Decoded { transfer: Transfer::Undefined, ..Decoded::UNKNOWN },
         }
     }
 
@@ -365,7 +400,7 @@ impl Word {
             1 | 9 => Self::call(None),
             // RET, RETAA…; ERET; DRPS
             2 | 4 | 5 => Decoded::to(Transfer::Return),
-            _ => Decoded { transfer: Transfer::Other, ..Decoded::UNKNOWN },
+            _ => Decoded { transfer: Transfer::Undefined, ..Decoded::UNKNOWN },
         }
     }
 

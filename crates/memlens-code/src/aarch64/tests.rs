@@ -1,8 +1,9 @@
 //! Code is assembled with GNU as; the comment beside each word is its disassembly.
 
 use crate::{
-    Architecture, FunctionCode, IndexExtension, MemoryOperand, Origin, Register, SampleSkid, WaitingAccess,
-    Waits,
+    Architecture, Base, ControlFlow, Destination, FunctionCode, IndexExtension, Loops, MemoryOperand, Origin,
+    Register, SampleSkid, Target, WaitingAccess, Waits, calls_alike, linkage_cell, result_destinations,
+    returns_first_argument, slot_destinations,
 };
 
 const START: u64 = 0x1000;
@@ -269,7 +270,7 @@ fn where_pointers_come_from() {
 #[test]
 fn no_words_panic() {
     let mut state = 7u64;
-    for _ in 0..3000 {
+    for _ in 0..300 {
         let words: Vec<u32> = (0..24)
             .map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -293,5 +294,172 @@ fn no_words_panic() {
                 }
             }
         }
+    }
+}
+
+fn destinations(words: &[u32], pc: u64) -> Vec<Destination> {
+    result_destinations(Architecture::AArch64, &bytes(words), START, pc, &|_| false)
+}
+
+#[test]
+fn a_result_is_kept_in_a_register_and_stored_in_a_variable() {
+    let words = [
+        0x9000_0017, // 1000 adrp x23, 1000
+        0x9102_42f7, // 1004 add x23, x23, #0x90
+        0x9400_0010, // 1008 bl 1048
+        0xaa00_03f6, // 100c mov x22, x0
+        0xb400_0080, // 1010 cbz x0, 1020
+        0xd37d_f280, // 1014 lsl x0, x20, #3
+        0xf900_0ef6, // 1018 str x22, [x23, #24]
+        0xd65f_03c0, // 101c ret
+        0xd503_201f, // 1020 nop
+    ];
+    assert_eq!(
+        destinations(&words, 0x100c),
+        [
+            Destination::Register { register: Register::X0, start: 0x100c, end: 0x1015 },
+            Destination::Global { svma: 0x10a8, pc: 0x1018 },
+            Destination::Register { register: Register(22), start: 0x1010, end: 0x1020 },
+        ]
+    );
+}
+
+#[test]
+fn a_result_is_stored_in_the_frame_an_element_and_a_member() {
+    let words = [
+        0xf900_0fe0, // 1000 str x0, [sp, #24]
+        0xf940_0fe1, // 1004 ldr x1, [sp, #24]
+        0xf820_da81, // 1008 str x1, [x20, w0, sxtw #3]
+        0xa901_7e61, // 100c stp x1, xzr, [x19, #16]
+        0xf940_17e2, // 1010 ldr x2, [sp, #40]
+        0xf900_0441, // 1014 str x1, [x2, #8]
+        0xaa01_03e0, // 1018 mov x0, x1
+        0xa8c2_7bfd, // 101c ldp x29, x30, [sp], #32
+        0xd65f_03c0, // 1020 ret
+    ];
+    let found = destinations(&words, START);
+    let stores: Vec<_> =
+        found.into_iter().filter(|one| !matches!(one, Destination::Register { .. })).collect();
+    let register = |register| Base::Register { register: Register(register) };
+    let slot = Base::FrameSlot { base: Register::SP, disp: 40, pc: 0x1010 };
+    assert_eq!(
+        stores,
+        [
+            Destination::FrameSlot { base: Register::SP, disp: 24, pc: 0x1000 },
+            Destination::Field { base: register(20), disp: 0, indexed: true, pc: 0x1008 },
+            Destination::Field { base: register(19), disp: 16, indexed: false, pc: 0x100c },
+            Destination::Field { base: slot, disp: 8, indexed: false, pc: 0x1014 },
+            Destination::Returned { pc: 0x1020 },
+        ]
+    );
+}
+
+#[test]
+fn a_thread_local_variable_takes_a_result() {
+    let words = [
+        0xd53b_d041, // 1000 mrs x1, tpidr_el0
+        0x9100_6021, // 1004 add x1, x1, #0x18
+        0xf900_0020, // 1008 str x0, [x1]
+        0xd420_0000, // 100c brk #0
+    ];
+    assert_eq!(destinations(&words, START)[0], Destination::ThreadLocal { offset: 0x18, pc: 0x1008 });
+}
+
+#[test]
+fn a_check_for_null_is_passed_where_it_is_not() {
+    // Over what is done for null, with either kind of jump.
+    for jump in [
+        0xb500_0060, // 1004 cbnz x0, 1010
+        0x5400_0061, // 1004 b.ne 1010
+    ] {
+        let words = [
+            0xf100_001f, // 1000 cmp x0, #0x0
+            jump,        //
+            0xd280_0000, // 1008 mov x0, #0
+            0xd65f_03c0, // 100c ret
+            0xf900_0280, // 1010 str x0, [x20]
+            0xd420_0000, // 1014 brk #0
+        ];
+        let found = destinations(&words, START);
+        let stored = Destination::Field {
+            base: Base::Register { register: Register(20) },
+            disp: 0,
+            indexed: false,
+            pc: 0x1010,
+        };
+        assert!(found.contains(&stored), "{found:?}");
+    }
+}
+
+#[test]
+fn a_slot_that_a_call_filled() {
+    let words = [
+        0x3500_0060, // 1000 cbnz w0, 100c
+        0xf940_0ff3, // 1004 ldr x19, [sp, #24]
+        0xd420_0000, // 1008 brk #0
+        0xd65f_03c0, // 100c ret
+    ];
+    let found =
+        slot_destinations(Architecture::AArch64, &bytes(&words), START, START, (Register::SP, 24), &|_| {
+            false
+        });
+    assert_eq!(found, [Destination::Register { register: Register(19), start: 0x1008, end: 0x1008 }]);
+}
+
+#[test]
+fn functions_that_give_back_their_argument() {
+    let returns = |words: &[u32]| {
+        returns_first_argument(Architecture::AArch64, &bytes(words), START, &|target| {
+            target == Target::Code(0x2000)
+        })
+    };
+    // str xzr, [x0]; ret
+    assert!(returns(&[0xf900_001f, 0xd65f_03c0]));
+    // ldr x0, [x0]; ret
+    assert!(!returns(&[0xf940_0000, 0xd65f_03c0]));
+    // b 2000, b 3000
+    assert!(returns(&[0x1400_0400]) && !returns(&[0x1400_0800]));
+}
+
+#[test]
+fn stubs_of_linkage() {
+    let stub = [
+        0xd503_245f, // 1000 bti c
+        0xb000_0090, // 1004 adrp x16, 12000
+        0xf947_d211, // 1008 ldr x17, [x16, #4000]
+        0x913e_8210, // 100c add x16, x16, #0xfa0
+        0xd61f_0220, // 1010 br x17
+    ];
+    let cell = |words: &[u32]| linkage_cell(Architecture::AArch64, &bytes(words), START);
+    assert_eq!(cell(&stub[..4]), Some(0x12fa0));
+    assert_eq!(cell(&stub[2..]), None);
+    assert_eq!(cell(&[]), None);
+}
+
+#[test]
+fn calls_that_go_where_another_goes() {
+    let words = [
+        0x9400_0400, // 1000 bl 2000
+        0x9400_0800, // 1004 bl 3004
+        0x9400_03fe, // 1008 bl 2000
+        0xd63f_0000, // 100c blr x0
+    ];
+    let alike = |returns| calls_alike(Architecture::AArch64, &bytes(&words), START, returns);
+    assert_eq!((alike(0x1004), alike(0x1010)), (vec![0x1004, 0x100c], vec![]));
+}
+
+#[test]
+fn blocks_and_loops() {
+    let flow = ControlFlow::of_aarch64(&[(START, &bytes(&GATHER))]);
+    let edges: Vec<_> =
+        flow.blocks.iter().map(|block| (block.start, block.end, block.successors.to_vec())).collect();
+    assert_eq!(edges, [(0x1000, 0x101c, vec![0, 1]), (0x101c, 0x1020, vec![])]);
+    let loops = Loops::new(&flow);
+    assert_eq!(loops.innermost, [Some(0), None]);
+    // br x1 leads to the arms of a switch, br x17 out of the function.
+    for (jump, arms) in [(0xd61f_0020, vec![1, 2]), (0xd61f_0220, vec![])] {
+        let words = [jump, 0xd65f_03c0, 0xd65f_03c0];
+        let flow = ControlFlow::of_aarch64(&[(START, &bytes(&words))]);
+        assert_eq!(flow.blocks[0].successors.to_vec(), arms);
     }
 }

@@ -66,7 +66,7 @@ impl Module {
             let frames = self.locate(returns.saturating_sub(1));
             frames.iter().any(|it| (&it.file, it.line) == (&frame.file, frame.line))
         };
-        let mut calls = memlens_code::calls_alike(code, function.start, return_svma);
+        let mut calls = memlens_code::calls_alike(self.architecture()?, code, function.start, return_svma);
         calls.retain(is_of_line);
         let at = calls.iter().position(|&returns| returns == return_svma)?;
         let count = all.len();
