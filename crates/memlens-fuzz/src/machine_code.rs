@@ -1,11 +1,13 @@
-//! Machine code: its control flow, results of calls, what operands touch, and detours that prefetch.
+//! Machine code: its control flow, results of calls, what operands touch, and detours that prefetch. All bytes are taken for
+//! x86-64, and for AArch64.
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 use memlens_code::{
-    Architecture, Callee, ControlFlow, FunctionCode, FunctionParts, LoopCode, Loops, SampleSkid,
-    Surroundings, immediate_dominators, points_to, result_destinations, returns_first_argument,
+    Architecture, Callee, ControlFlow, FunctionCode, FunctionParts, LoopCode, Loops, Register, SampleSkid,
+    Step, Surroundings, Transfer, calls_alike, immediate_dominators, linkage_cell, points_to,
+    result_destinations, returns_first_argument, slot_destinations,
 };
 use memlens_prefetch::{Detour, Function, Jump, jumps, plan};
 
@@ -29,8 +31,38 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     // Where the index is loaded, a jump to a cold part and back.
     let cold = b"\x8b\x10\x48\x83\xc0\x04\x85\xd2\x0f\x84\x72\0\0\0\x48\x01\x14\xd6\x48\x39\xc1\x75\xe9\xc3\
                  \x31\xd2\xe9\x87\xff\xff\xff";
+    // AArch64: sum += a[index[i]]; a list; a store to a variable, one of a thread, one on the stack.
+    let gather64: [u32; 8] = [
+        0xb840_4423,
+        0xfc60_7841,
+        0xfc63_d8a0,
+        0x9100_0400,
+        0x1f41_0802,
+        0xeb04_001f,
+        0x54ff_ff41,
+        0xd65f_03c0,
+    ];
+    let list64: [u32; 4] = [0xa940_0400, 0x8b01_0042, 0xb5ff_ffc0, 0xd65f_03c0];
+    let stores64: [u32; 12] = [
+        0xa9be_7bfd,
+        0x9000_0017,
+        0x9102_42f7,
+        0x9400_0010,
+        0xb400_00a0,
+        0xf900_0ee0,
+        0xd53b_d041,
+        0x9100_6021,
+        0xf900_0020,
+        0xf900_0fe0,
+        0xa8c2_7bfd,
+        0xd65f_03c0,
+    ];
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let seed = |split: u8, place: u8, code: &[u8]| [&[split, place], code].concat();
     vec![
+        seed(0, 0, &words(&gather64)),
+        seed(0, 1, &words(&list64)),
+        seed(16, 0, &words(&stores64)),
         seed(0, 0, gather),
         seed(0, 0, probes),
         seed(0, 1, list),
@@ -56,19 +88,27 @@ pub(crate) fn check(bytes: &[u8]) {
     if flow.blocks.len() <= MOST_BLOCKS {
         check_loops(&flow);
     }
-    check_questions(&flow, &parts);
+    check_loop_code(&flow, &parts);
     check_points_to(&flow, &parts);
     check_detours(&parts);
+    let pcs = flow.instructions.iter().map(Instruction::ip);
+    check_questions(Architecture::X86_64, pcs, &parts);
+    let flow = ControlFlow::of_aarch64(&parts);
+    check_flow(&flow, &parts);
+    if flow.blocks.len() <= MOST_BLOCKS {
+        check_loops(&flow);
+    }
+    check_questions(Architecture::AArch64, flow.instructions.iter().map(|one| one.pc), &parts);
 }
 
 /// Instructions lie in their parts; blocks partition them; edges are the same from both ends, and those that jumps name.
-fn check_flow(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
+fn check_flow<I: Step>(flow: &ControlFlow<I>, parts: &[(u64, &[u8])]) {
     let inside = |from: u64, to: u64| {
         parts.iter().any(|&(start, code)| start <= from && to <= start + code.len() as u64)
     };
     for (at, instruction) in flow.instructions.iter().enumerate() {
-        assert!(inside(instruction.ip(), instruction.next_ip()));
-        assert_eq!(flow.instruction_at(instruction.ip()), Some(at));
+        assert!(inside(instruction.pc(), instruction.next_pc()));
+        assert_eq!(flow.instruction_at(instruction.pc()), Some(at));
     }
     let mut next = 0;
     for (index, block) in flow.blocks.iter().enumerate() {
@@ -76,10 +116,13 @@ fn check_flow(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
         next = block.instructions.end;
         let instructions = &flow.instructions[block.instructions.clone()];
         let (last, before) = instructions.split_last().expect("not empty");
-        assert_eq!((block.start, block.end), (instructions[0].ip(), last.next_ip()));
+        assert_eq!((block.start, block.end), (instructions[0].pc(), last.next_pc()));
         assert!(block.instructions.clone().all(|at| flow.block_of(at) == index));
-        assert!(before.windows(2).all(|pair| pair[0].next_ip() == pair[1].ip()));
-        assert!(before.iter().all(|one| !is_jump(one) && one.flow_control() != FlowControl::IndirectBranch));
+        assert!(before.windows(2).all(|pair| pair[0].next_pc() == pair[1].pc()));
+        assert!(before.iter().all(|one| {
+            let transfer = one.transfer();
+            transfer.target().is_none() && !matches!(transfer, Transfer::IndirectJump | Transfer::Leave)
+        }));
         assert!(block.successors.is_sorted_by(|a, b| a < b) && block.predecessors.is_sorted_by(|a, b| a < b));
         for &successor in &*block.successors {
             assert!(flow.blocks[successor].predecessors.contains(&index));
@@ -87,8 +130,8 @@ fn check_flow(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
         for &predecessor in &*block.predecessors {
             assert!(flow.blocks[predecessor].successors.contains(&index));
         }
-        if is_jump(last)
-            && let Some(target) = flow.instruction_at(last.near_branch_target())
+        if let Some(target) = last.transfer().target()
+            && let Some(target) = flow.instruction_at(target)
         {
             let to = flow.block_of(target);
             assert_eq!(flow.blocks[to].instructions.start, target, "a jump into a block");
@@ -98,12 +141,8 @@ fn check_flow(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
     assert_eq!(next, flow.instructions.len());
 }
 
-fn is_jump(instruction: &Instruction) -> bool {
-    matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
-}
-
 /// Blocks that can be reached from `from` along edges, without `removed`.
-fn reached(flow: &ControlFlow, from: usize, removed: Option<usize>) -> BTreeSet<usize> {
+fn reached<I: Step>(flow: &ControlFlow<I>, from: usize, removed: Option<usize>) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut open: Vec<usize> =
         Some(from).filter(|&from| from < flow.blocks.len() && removed != Some(from)).into_iter().collect();
@@ -116,7 +155,7 @@ fn reached(flow: &ControlFlow, from: usize, removed: Option<usize>) -> BTreeSet<
 }
 
 /// Dominators and loops by their definitions.
-fn check_loops(flow: &ControlFlow) {
+fn check_loops<I: Step>(flow: &ControlFlow<I>) {
     let reachable = reached(flow, 0, None);
     let order = flow.reverse_postorder();
     assert_eq!(order.len(), reachable.len(), "each block once");
@@ -158,26 +197,39 @@ fn check_loops(flow: &ControlFlow) {
     }
 }
 
-/// What is told of a place is about instructions of the function.
-fn check_questions(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
+fn check_loop_code(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
     let loop_code = LoopCode::new(parts);
-    let &(start, code) = parts.first().expect("one part at least");
-    let function = FunctionCode::new(Architecture::X86_64, code, start);
     for instruction in &flow.instructions {
-        let pc = instruction.ip();
-        if let Some(memlens_code::AddressSource::LoadedBy(load)) = loop_code.address_source(pc) {
+        if let Some(memlens_code::AddressSource::LoadedBy(load)) = loop_code.address_source(instruction.ip())
+        {
             assert!(flow.instruction_at(load).is_some());
         }
+    }
+}
+
+/// What is told of a place is about instructions of the function.
+fn check_questions(of: Architecture, pcs: impl Iterator<Item = u64>, parts: &[(u64, &[u8])]) {
+    let &(start, code) = parts.first().expect("one part at least");
+    let function = FunctionCode::new(of, code, start);
+    for pc in pcs {
         let operands = function.operands(pc);
         assert!(operands.iter().all(|operand| operand.pc == pc && (operand.reads || operand.writes)));
         for waits in [function.waits_for(pc, SampleSkid::default()), function.sampled_access(pc)] {
             if let Some(access) = waits.access() {
                 assert!(function.operands(access.operand.pc).contains(&access.operand));
                 let _ = (access.address(|_| Some(u64::MAX)), access.address_in_object(|_| Some(u64::MAX)));
+                let _ = access.from_thread_pointer(|_| Some(u64::MAX));
+                if let Some(base) = access.address.base {
+                    let _ = function.origin(pc, base, &mut |_, _| None::<()>);
+                    let _ = function.root(pc, base, &mut |_, _| None::<()>, &mut |_| Some(()));
+                }
             }
         }
-        let _ = result_destinations(Architecture::X86_64, code, start, pc, &|_| pc % 2 == 0);
-        let _ = returns_first_argument(Architecture::X86_64, code, start, &|_| pc % 2 == 0);
+        let _ = result_destinations(of, code, start, pc, &|_| pc % 2 == 0);
+        let _ = returns_first_argument(of, code, start, &|_| pc % 2 == 0);
+        let _ = slot_destinations(of, code, start, pc, (of.stack_pointer(), 24), &|_| false);
+        let _ = (linkage_cell(of, code, start), calls_alike(of, code, start, pc));
+        let _ = function.origin(pc, Register(1), &mut |_, _| None::<()>);
     }
 }
 
