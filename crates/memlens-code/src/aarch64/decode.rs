@@ -298,7 +298,7 @@ impl Word {
                 let effect = match immediate {
                     _ if !self.is_wide() || written == 0 => Effect::None,
                     Some(value) if self.field(30, 29) == 1 && rn == SP => Effect::Value { to: rd, value },
-                    Some(value) if is_and && rn != SP && (value as i64) < 0 => {
+                    Some(value) if is_and && rn != SP && value.wrapping_neg().is_power_of_two() => {
                         Effect::Aligned { to: rd, from: rn }
                     }
                     _ => Effect::None,

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::decode::{ZVA_BYTES, decode};
+use super::decode::{Effect, ZVA_BYTES, decode};
 use crate::{AddressExpression, IndexExtension, Register, Transfer};
 
 const OBJDUMP: &str = "aarch64-linux-gnu-objdump";
@@ -326,11 +326,89 @@ fn expected_written(text: &Text<'_>) -> Option<u32> {
     }
 }
 
+/// What an instruction leaves in a register, where the decoder must tell.
+fn expected_effect(text: &Text<'_>) -> Option<Effect> {
+    let (to, bytes) = general(text.operands.first()?)?;
+    let is_wide = bytes == 8;
+    let register = |at: usize| general(text.operands.get(at)?);
+    let value = |at: usize| immediate(text.operands.get(at)?);
+    let plain = |register: u8| if register == 32 { 31 } else { register };
+    let is_load = text.mnemonic.starts_with("ld")
+        && !text.mnemonic.starts_with("ldxp")
+        && !text.mnemonic.starts_with("ldaxp");
+    match text.mnemonic {
+        _ if to == 32 && !matches!(text.mnemonic, "ldr" | "ldp" | "str" | "stp") => None,
+        "adr" | "adrp" => Some(Effect::Value { to, value: code_address(text.operands[1])? }),
+        "mov" if text.operands[1].starts_with('#') && is_wide => {
+            Some(Effect::Value { to, value: value(1)? as u64 })
+        }
+        "mov" if register(1) == Some((32, 8)) => Some(Effect::Value { to, value: 0 }),
+        "mov" if register(1)?.0 < 32 => Some(Effect::Plus { to, from: register(1)?.0, by: 0, is_wide }),
+        "add" | "sub" | "adds" | "subs" if value(2).is_some() => {
+            let shift = text.operands.get(3).map_or(0, |_| 12);
+            let by = value(2)? << shift;
+            let by = if text.mnemonic.starts_with("sub") { -by } else { by };
+            Some(Effect::Plus { to, from: register(1)?.0, by, is_wide })
+        }
+        "add" | "sub" | "adds" | "subs" if is_wide && register(2)?.0 < 32 && register(1)?.0 < 32 => {
+            let (kind, shift) = match text.operands.get(3).map(|kind| kind.split_once(' ')) {
+                None => ("lsl", 0),
+                Some(Some((kind, shift))) => (kind, immediate(shift)? as u8),
+                Some(None) => (text.operands[3], 0),
+            };
+            let extension = match kind {
+                "lsl" | "uxtx" | "sxtx" => Some(IndexExtension::None),
+                "uxtw" => Some(IndexExtension::Unsigned32),
+                "sxtw" => Some(IndexExtension::Signed32),
+                _ => None,
+            };
+            let (base, index) = (register(1)?.0, register(2)?.0);
+            Some(match extension {
+                Some(extension) if text.mnemonic.starts_with("add") => {
+                    Effect::Sum { to, base, index, shift, extension }
+                }
+                _ => Effect::Minus { to, from: base },
+            })
+        }
+        "and" | "ands"
+            if is_wide
+                && (value(2)?.unsigned_abs().is_power_of_two() && value(2)? < 0 && register(1)?.0 < 32) =>
+        {
+            Some(Effect::Aligned { to, from: register(1)?.0 })
+        }
+        "csel" if is_wide => {
+            Some(Effect::Choice { to, first: plain(register(1)?.0), second: plain(register(2)?.0) })
+        }
+        "mrs" if text.operands[1] == "tpidr_el0" => Some(Effect::ThreadPointer { to }),
+        "ldr" | "ldur" | "ldar" | "ldapr" | "ldxr" | "ldaxr" | "ldapur" | "ldtr" | "ldlar"
+            if is_wide && is_load =>
+        {
+            Some(Effect::Load { to: plain(to), second: None })
+        }
+        "ldp" | "ldnp" if is_wide => {
+            Some(Effect::Load { to: plain(to), second: Some(plain(register(1)?.0)) })
+        }
+        "str" | "stur" | "stlr" | "stlur" | "sttr" | "stllr" if is_wide => {
+            Some(Effect::Store { from: plain(to), second: None })
+        }
+        "stp" | "stnp" if is_wide => {
+            Some(Effect::Store { from: plain(to), second: Some(plain(register(1)?.0)) })
+        }
+        "cmp" if is_wide && value(1) == Some(0) => Some(Effect::Test { register: to }),
+        "tst" if is_wide && text.operands[0] == text.operands[1] && text.operands.len() == 2 => {
+            Some(Effect::Test { register: to })
+        }
+        "cbz" | "cbnz" if is_wide => Some(Effect::Test { register: to }),
+        _ => None,
+    }
+}
+
 #[derive(Default)]
 struct Count {
     instructions: usize,
     accesses: usize,
     written: usize,
+    effects: usize,
     targets: usize,
     scalable: usize,
     unchecked: BTreeMap<String, usize>,
@@ -359,6 +437,12 @@ fn check(text: &Text<'_>, count: &mut Count) {
             .wrong
             .push(format!("{:x} {:08x} {} {:?}: {what}", text.pc, text.word, text.mnemonic, text.operands));
     };
+    if let Some(expected) = expected_effect(text) {
+        count.effects += 1;
+        if expected != decoded.effect {
+            wrong(format!("{:?}, expected {expected:?}", decoded.effect));
+        }
+    }
     if let Some(expected) = expected_access(text) {
         count.accesses += 1;
         if expected.accesses != found || expected.write_back != decoded.write_back {
@@ -427,9 +511,9 @@ fn compare(options: &[&str], file: &Path, count: &mut Count) -> bool {
 }
 
 fn report(count: &Count) {
-    let Count { instructions, accesses, written, targets, scalable, unchecked, wrong } = count;
+    let Count { instructions, accesses, written, effects, targets, scalable, unchecked, wrong } = count;
     println!(
-        "{instructions} instructions: {accesses} with accesses, {written} by what they write, {targets} by their target, \
+        "{instructions} instructions: {accesses} with accesses, {written} by what they write, {targets} by their target, {effects} by their result, \
          {scalable} of SVE; unchecked: {unchecked:?}; {} wrong",
         wrong.len()
     );
