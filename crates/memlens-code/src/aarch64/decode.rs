@@ -25,7 +25,7 @@
 //!
 //! Not modelled: SME, RCW instructions, unprivileged
 //! exclusives (`FEAT_LSUI`): nothing is known of them, so they may write to every register. SVE loads and stores are operands of
-//! unknown size and address.
+//! unknown size, with the addresses that no vector is a part of.
 
 use crate::destination::Register;
 use crate::function_code::{AddressExpression, IndexExtension};
@@ -548,20 +548,112 @@ impl Word {
         Decoded::NOTHING
     }
 
-    /// C4.1.38, SVE: where loads and stores go, as far as one base register tells.
+    /// C4.1.38, SVE. Its vectors are as long as the processor has them: offsets in vectors are not known.
     fn scalable(self) -> Decoded {
-        let is_store = match self.field(31, 29) {
-            0b100..=0b110 => false,
-            0b111 => true,
+        match self.field(31, 25) {
+            0b100_0010 => self.gather_32(),
+            0b101_0010 => self.contiguous_load(),
+            0b110_0010 => self.gather_64(),
+            0b111_0010 => self.scalable_store(),
             // What computes with integers and predicates may count in the general-purpose register that its lowest bits
             // number; the rest has vectors and predicates as results.
-            _ if matches!(self.field(31, 24), 0x04 | 0x05 | 0x25) => {
-                return Decoded::writing(mask_sp(self.rd()));
+            _ if matches!(self.field(31, 24), 0x04 | 0x05 | 0x25) => Decoded::writing(mask_sp(self.rd())),
+            _ => Decoded::NOTHING,
+        }
+    }
+
+    /// A base, and what is not known: the vector of indices, or that of bases, which is all.
+    fn with_vector(self, has_base: bool) -> AddressExpression {
+        let base = has_base.then(|| number(self.rn()));
+        AddressExpression { base, is_partial: true, ..AddressExpression::NOTHING }
+    }
+
+    /// A base and so many vectors.
+    fn vectors_behind(self, vectors: i64) -> AddressExpression {
+        AddressExpression { is_partial: vectors != 0, ..at(self.rn(), 0) }
+    }
+
+    /// A base and an index of so many bytes.
+    fn elements_behind(self, scale: u32) -> AddressExpression {
+        let index = Some(self.rm()).filter(|&index| index != SP).map(number);
+        let scale = if index.is_some() { scale as u8 } else { 1 };
+        AddressExpression { index, scale, ..at(self.rn(), 0) }
+    }
+
+    /// Bytes of an element in memory, by `dtype`.
+    fn element_bytes(dtype: u32) -> u32 {
+        [1, 1, 1, 1, 4, 2, 2, 2, 2, 2, 4, 4, 1, 1, 1, 8][dtype as usize & 15]
+    }
+
+    /// The offset of LDR and STR of a vector or predicate, in its lengths.
+    fn unsized_offset(self) -> i64 {
+        self.signed(21, 16) << 3 | i64::from(self.field(12, 10))
+    }
+
+    /// Gather loads by 32-bit indices, LD1R, LDR, prefetches.
+    fn gather_32(self) -> Decoded {
+        let (size, kind, operation) = (self.field(24, 23), self.field(22, 21), self.field(15, 13));
+        match (size, kind, operation) {
+            // PRFB and its like, by indices; by an offset
+            (0, 1 | 3, 0..=3) | (3, 2 | 3, 0..=3) => Decoded::NOTHING,
+            (3, 0 | 1, 0 | 2) => Decoded::access(load(0, self.vectors_behind(self.unsized_offset()))),
+            (_, _, 0..=3) => Decoded::access(load(0, self.with_vector(true))),
+            // Of a base and an index; of bases
+            (_, 0, 6 | 7) => Decoded::NOTHING,
+            // LDNT1; LD1 of bases
+            (_, 0 | 1, _) => Decoded::access(load(0, self.with_vector(false))),
+            // LD1R
+            _ => {
+                let bytes = Self::element_bytes(size << 2 | self.field(14, 13));
+                Decoded::access(load(bytes, at(self.rn(), i64::from(self.field(21, 16) * bytes))))
             }
-            _ => return Decoded::NOTHING,
+        }
+    }
+
+    /// Gather loads by 64-bit indices, prefetches.
+    fn gather_64(self) -> Decoded {
+        match (self.field(24, 23), self.field(22, 21), self.field(15, 13)) {
+            // PRFB and its like
+            (0, 1 | 3, 0..=3) | (0, 3, _) | (_, 0, 7) => Decoded::NOTHING,
+            // LDNT1, LD1Q; LD1 of bases
+            (_, 0 | 1, 4..) => Decoded::access(load(0, self.with_vector(false))),
+            _ => Decoded::access(load(0, self.with_vector(true))),
+        }
+    }
+
+    /// LD1 to LD4 of consecutive elements, with their kinds.
+    fn contiguous_load(self) -> Decoded {
+        let vectors = self.vectors_behind(self.signed(19, 16));
+        let replicated = 16 << self.field(21, 21);
+        Decoded::access(match self.field(15, 13) {
+            // LD1RQ, LD1RO
+            0 => load(replicated, self.elements_behind(1 << self.field(24, 23))),
+            1 => load(replicated, at(self.rn(), self.signed(19, 16) * i64::from(replicated))),
+            // LD1, LDFF1
+            2 | 3 => load(0, self.elements_behind(Self::element_bytes(self.field(24, 21)))),
+            // LDNT1, LD2 to LD4
+            6 => load(0, self.elements_behind(1 << self.field(24, 23))),
+            // The same, and LDNF1
+            5 | 7 => load(0, vectors),
+            // Of SVE 2.1
+            _ => load(0, self.with_vector(true)),
+        })
+    }
+
+    /// ST1 to ST4, STR.
+    fn scalable_store(self) -> Decoded {
+        let address = match (self.field(24, 22), self.field(15, 13)) {
+            // STR
+            (6, 0 | 2) => self.vectors_behind(self.unsized_offset()),
+            // ST1; STNT1, ST2 to ST4
+            (_, 2 | 3) => self.elements_behind(1 << self.field(24, 23)),
+            (_, 7) => self.vectors_behind(self.signed(19, 16)),
+            // STNT1 and ST1 of bases
+            (_, 1) => self.with_vector(false),
+            (_, 5) if self.bit(22) => self.with_vector(false),
+            _ => self.with_vector(true),
         };
-        let address = AddressExpression { is_partial: true, ..AddressExpression::NOTHING };
-        Decoded::access(if is_store { store(0, address) } else { load(0, address) })
+        Decoded::access(store(0, address))
     }
 }
 

@@ -304,6 +304,45 @@ fn expected_access(text: &Text<'_>) -> Option<Expected> {
     done(is_load, !is_load, bytes, written)
 }
 
+/// The access of an SVE instruction; None: it has none, or it is of SVE 2.1.
+fn expected_scalable(text: &Text<'_>) -> Option<Vec<(bool, bool, u32, AddressExpression)>> {
+    let mnemonic = text.mnemonic;
+    if mnemonic.starts_with("prf") {
+        return Some(Vec::new());
+    }
+    let memory = text.operands.iter().find(|operand| operand.starts_with('['))?;
+    let parts: Vec<&str> = memory.trim_matches(['[', ']']).split(',').map(str::trim).collect();
+    let base = general(parts[0]).map(|base| Register(u16::from(base.0)));
+    let mut address = AddressExpression { base, is_partial: base.is_none(), ..AddressExpression::NOTHING };
+    match (parts.get(1), parts.last()) {
+        (Some(part), Some(&"mul vl")) => address.is_partial = immediate(part) != Some(0),
+        (Some(part), _) if part.starts_with('#') && base.is_some() => address.disp = immediate(part)?,
+        (Some(part), _) if base.is_some() => match general(part) {
+            Some((32, _)) => {}
+            Some((index, _)) => {
+                address.index = Some(Register(u16::from(index)));
+                let shift = parts.get(2).and_then(|part| immediate(part.split_once(' ')?.1));
+                address.scale = 1 << shift.unwrap_or(0);
+            }
+            None => address.is_partial = true,
+        },
+        _ => {}
+    }
+    let size = match mnemonic.strip_prefix("ld1r") {
+        Some(kind) if kind.starts_with('q') => 16,
+        Some(kind) if kind.starts_with('o') => 32,
+        Some(kind) => match kind.chars().last()? {
+            'b' => 1,
+            'h' => 2,
+            'w' => 4,
+            _ => 8,
+        },
+        None => 0,
+    };
+    let is_load = mnemonic.starts_with("ld");
+    Some(vec![(is_load, !is_load, size, address)])
+}
+
 /// The registers that an instruction without memory operand writes to.
 fn expected_written(text: &Text<'_>) -> Option<u32> {
     let first = text.operands.first().copied().unwrap_or_default();
@@ -421,11 +460,6 @@ fn check(text: &Text<'_>, count: &mut Count) {
     }
     count.instructions += 1;
     let decoded = decode(text.word, text.pc);
-    // SVE and SME
-    if text.word >> 25 & 15 == 2 || (text.word >> 25 & 15 == 0 && text.word >> 31 == 1) {
-        count.scalable += 1;
-        return;
-    }
     let found: Vec<_> = decoded
         .accesses
         .iter()
@@ -437,6 +471,26 @@ fn check(text: &Text<'_>, count: &mut Count) {
             .wrong
             .push(format!("{:x} {:08x} {} {:?}: {what}", text.pc, text.word, text.mnemonic, text.operands));
     };
+    // SME; SVE
+    if text.word >> 25 & 15 == 0 && text.word >> 31 == 1 {
+        return;
+    }
+    if text.word >> 25 & 15 == 2 {
+        count.scalable += 1;
+        let expected = if text.word >> 31 == 1 { expected_scalable(text) } else { Some(Vec::new()) };
+        if expected.as_ref().is_some_and(|expected| *expected != found) {
+            wrong(format!("{found:?}, expected {expected:?}"));
+        }
+        let general = text.operands.first().and_then(|first| general(first));
+        if let Some((register, _)) = general.filter(|general| general.0 < 32)
+            && text.word >> 31 == 0
+            && !text.mnemonic.starts_with("cterm")
+            && decoded.written != 1 << register
+        {
+            wrong(format!("written {:#x}", decoded.written));
+        }
+        return;
+    }
     if let Some(expected) = expected_effect(text) {
         count.effects += 1;
         if expected != decoded.effect {
