@@ -24,8 +24,8 @@
 //!
 //! Locals whose place hangs on a register other than the one of the CFA rule (frames realigned at
 //! run time, some optimised parameters), variable-length arrays, and locals that optimisation
-//! keeps in registers have no [`FrameVariable`]. [`Module::assignment`] knows x86-64 only; the
-//! source text still names results elsewhere.
+//! keeps in registers have no [`FrameVariable`]. [`Module::assignment`] knows the code of x86-64 and
+//! AArch64, see [`Module::architecture`].
 //!
 //! # Example
 //!

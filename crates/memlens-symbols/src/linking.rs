@@ -1,11 +1,12 @@
 //! What the dynamic linker is told: which cells get the addresses of which functions and variables.
 //!
-//! Source: System V ABI AMD64 1.0, section 4.4.1 (relocation types). Packed relative relocations
-//! (`DT_RELR`) are not read.
+//! Sources: System V ABI AMD64 1.0, section 4.4.1, and ELF for the Arm 64-bit Architecture (2023Q3), section 5.7.15 (relocation
+//! types). Packed relative relocations (`DT_RELR`) are not read.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use memlens_code::Architecture;
 use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget, elf};
 
 use crate::demangle::{demangle, strip_version};
@@ -52,22 +53,20 @@ impl Module {
     }
 
     /// Every cell that gets the address of a symbol, and every one that gets an address of this
-    /// module; x86-64 only. Linear in the relocations.
+    /// module. Linear in the relocations.
     pub fn links(&self) -> (Vec<Import>, Vec<InitialPointer>) {
         let (mut imports, mut pointers) = (Vec::new(), Vec::new());
         let Ok(file) = object::File::parse(&*self.image) else { return (imports, pointers) };
+        let Some(architecture) = self.architecture() else { return (imports, pointers) };
         let table = file.dynamic_symbol_table();
         let relocations = file.dynamic_relocations().into_iter().flatten();
         for (cell, relocation) in relocations {
             let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
-            match (r_type, relocation.target()) {
-                (elf::R_X86_64_RELATIVE, _) => {
+            match (Link::of(architecture, r_type), relocation.target()) {
+                (Some(Link::Relative), _) => {
                     pointers.push(InitialPointer { cell, target: relocation.addend() as u64 });
                 }
-                (
-                    elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_64,
-                    RelocationTarget::Symbol(index),
-                ) => {
+                (Some(Link::Symbol), RelocationTarget::Symbol(index)) => {
                     let symbol = table.as_ref().and_then(|table| table.symbol_by_index(index).ok());
                     let Some(symbol) = symbol else { continue };
                     let Ok(name) = symbol.name() else { continue };
@@ -78,5 +77,28 @@ impl Module {
             }
         }
         (imports, pointers)
+    }
+}
+
+/// What a dynamic relocation fills a whole cell with.
+enum Link {
+    /// An address of the module itself.
+    Relative,
+    /// A symbol's address.
+    Symbol,
+}
+
+impl Link {
+    fn of(architecture: Architecture, kind: elf::RelocationType) -> Option<Self> {
+        match (architecture, kind) {
+            (Architecture::X86_64, elf::R_X86_64_RELATIVE)
+            | (Architecture::AArch64, elf::R_AARCH64_RELATIVE) => Some(Self::Relative),
+            (Architecture::X86_64, elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_64)
+            | (
+                Architecture::AArch64,
+                elf::R_AARCH64_GLOB_DAT | elf::R_AARCH64_JUMP_SLOT | elf::R_AARCH64_ABS64,
+            ) => Some(Self::Symbol),
+            _ => None,
+        }
     }
 }

@@ -60,8 +60,7 @@ const NAMES: [Option<&str>; 11] = [
     None,
 ];
 
-fn check_bfs(module: &Module, program: &Path, label: &str) {
-    let text = output(program);
+fn check_bfs(module: &Module, text: &str, label: &str) {
     let returns: Vec<u64> = text.lines().map(hexadecimal).collect();
     // The twelfth and later are the C library's.
     assert!(returns.len() >= NAMES.len(), "{label}: {text}");
@@ -101,7 +100,27 @@ fn heap_blocks_get_the_names_of_their_variables() {
         let program = build(&folder, compiler, &options, "bfs");
         let module = Module::open(&program, &DebugSearch::nowhere()).expect("opens");
         assert!(module.has_debug_info());
-        check_bfs(&module, &program, &format!("{compiler} {label}"));
+        check_bfs(&module, &output(&program), &format!("{compiler} {label}"));
+    }
+}
+
+/// Run by the emulator for one program.
+#[test]
+fn in_code_of_aarch64_they_get_the_same_names() {
+    let (compiler, emulator) = ("aarch64-linux-gnu-gcc", "qemu-aarch64-static");
+    if !support::have(compiler) || !support::have(emulator) {
+        return;
+    }
+    for level in ["-O0", "-O1", "-O2", "-O3"] {
+        let folder = folder(&format!("bfs-{compiler}{level}"));
+        let program = build(&folder, compiler, &[level, "-gdwarf-5"], "bfs");
+        let mut run = std::process::Command::new(emulator);
+        // Where Debian's cross compilers have their libraries.
+        let run = run.args(["-L", "/usr/aarch64-linux-gnu"]).arg(&program).output();
+        let run = run.expect("cannot start the emulator");
+        let module = Module::open(&program, &DebugSearch::nowhere()).expect("opens");
+        assert_eq!(module.architecture(), Some(memlens_code::Architecture::AArch64));
+        check_bfs(&module, &String::from_utf8_lossy(&run.stdout), level);
     }
 }
 
@@ -322,7 +341,7 @@ fn stripped_programs_find_their_debug_files() {
     tool(&folder, "objcopy", &["--add-gnu-debuglink=bfs.debug", "bfs"]);
     let linked = Module::open(&program, &DebugSearch::nowhere()).expect("opens");
     assert!(linked.has_debug_info(), "{:?}", linked.diagnostics());
-    check_bfs(&linked, &program, "debuglink");
+    check_bfs(&linked, &output(&program), "debuglink");
     let svma = linked.entry_points(&["xmalloc"])[0].svma;
     let nameless = bare.function_at(svma).expect("an FDE");
     assert_eq!((nameless.start, nameless.name), (svma, None));
@@ -334,7 +353,7 @@ fn stripped_programs_find_their_debug_files() {
         std::fs::rename(folder.join("bfs.debug"), dir.join(format!("{}.debug", &id[2..]))).expect("renamed");
         let search = DebugSearch { debug_dirs: vec![folder.join("debug")], ..DebugSearch::nowhere() };
         let by_id = Module::open(&program, &search).expect("opens");
-        check_bfs(&by_id, &program, "build-id");
+        check_bfs(&by_id, &output(&program), "build-id");
         // What debuginfod-find has fetched; an empty file says that there is none.
         let cache = folder.join("cache");
         let fetched = cache.join(&id).join("debuginfo");
@@ -344,7 +363,7 @@ fn stripped_programs_find_their_debug_files() {
         let none = Module::open(&program, &search).expect("opens");
         assert!(!none.has_debug_info());
         std::fs::rename(dir.join(format!("{}.debug", &id[2..])), &fetched).expect("renamed");
-        check_bfs(&Module::open(&program, &search).expect("opens"), &program, "debuginfod");
+        check_bfs(&Module::open(&program, &search).expect("opens"), &output(&program), "debuginfod");
     }
     // A debug file of another build is refused.
     let search = DebugSearch::nowhere();
@@ -369,7 +388,7 @@ fn split_units_are_read_from_a_package() {
         tool(&folder, tool_name, &["-e", "bfs", "-o", "bfs.dwp"]);
         std::fs::remove_file(folder.join("bfs.dwo")).expect("the split file is there");
         let module = Module::open(&program, &DebugSearch::nowhere()).expect("opens");
-        check_bfs(&module, &program, tool_name);
+        check_bfs(&module, &output(&program), tool_name);
         // Without either the module answers from its symbols and says what is missing.
         std::fs::remove_file(folder.join("bfs.dwp")).expect("the package is there");
         let module = Module::open(&program, &DebugSearch::nowhere()).expect("opens");
@@ -452,7 +471,7 @@ fn supplementary_files_of_dwz_are_read() {
         return;
     }
     let module = Module::open(&bfs, &DebugSearch::nowhere()).expect("opens");
-    check_bfs(&module, &bfs, "dwz");
+    check_bfs(&module, &output(&bfs), "dwz");
     assert_eq!(module.diagnostics(), []);
     std::fs::remove_file(folder.join("common.debug")).expect("removed");
     let partial = Module::open(&bfs, &DebugSearch::nowhere()).expect("opens");

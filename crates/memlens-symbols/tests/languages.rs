@@ -4,7 +4,8 @@ mod support;
 
 use std::path::Path;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::{Decoder, DecoderOptions};
+use memlens_code::{Architecture, ControlFlow, Step};
 use memlens_symbols::{Assignment, Content, DataKind, DebugSearch, Module};
 use support::{folder, have, hexadecimal, output, source, tool};
 
@@ -20,17 +21,26 @@ fn name_of(module: &Module, returns: &[u64]) -> Option<String> {
     None
 }
 
+/// The calls in some code, and where they return to.
+fn calls(architecture: Option<Architecture>, code: &[u8], start: u64) -> Vec<(u64, u64)> {
+    fn of(instructions: &[impl Step]) -> Vec<(u64, u64)> {
+        let calls = instructions.iter().filter(|one| one.transfer().is_call());
+        calls.map(|one| (one.pc(), one.next_pc())).collect()
+    }
+    match architecture {
+        Some(Architecture::AArch64) => of(&ControlFlow::of_aarch64(&[(start, code)]).instructions),
+        _ => of(&Decoder::with_ip(64, code, start, DecoderOptions::NONE).iter().collect::<Vec<_>>()),
+    }
+}
+
 /// The names of what the calls in lines of `source` and in what is inlined there allocate, by the line, each once.
 fn names_by_line(module: &Module, source: &Path) -> Vec<(u32, String)> {
     let mut names = Vec::new();
     for function in module.functions() {
         let Some(code) = module.code(function.start, function.end) else { continue };
-        for instruction in &mut Decoder::with_ip(64, code, function.start, DecoderOptions::NONE) {
-            if !matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
-                continue;
-            }
-            let Assignment::Variable(variable) = module.assignment(instruction.next_ip()) else { continue };
-            let frames = module.locate(instruction.ip());
+        for (call, returns) in calls(module.architecture(), code, function.start) {
+            let Assignment::Variable(variable) = module.assignment(returns) else { continue };
+            let frames = module.locate(call);
             let here = frames.iter().filter(|frame| frame.file.as_deref().map(Path::new) == Some(source));
             names.extend(here.filter_map(|frame| Some((frame.line?, variable.name.clone()))));
         }
@@ -64,7 +74,7 @@ fn check_names(program: &Path, file: &str, comment: &str) {
 
 #[test]
 fn what_grows_in_cpp_is_named_and_no_argument_or_counter() {
-    for compiler in ["g++", "clang++"] {
+    for compiler in ["g++", "clang++", "aarch64-linux-gnu-g++"] {
         if !have(compiler) {
             continue;
         }
