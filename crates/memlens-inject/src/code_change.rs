@@ -14,6 +14,8 @@
 //!
 //! Promises are those of the crate: if this process dies, the threads go on by themselves; a change is one write inside
 //! of a page, so it is there or not.
+//!
+//! Where instructions are other than x86-64's nothing is changed: [`InjectError::Instructions`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -91,6 +93,9 @@ pub struct Changed {
 /// # Errors
 /// If its threads cannot be stopped, or one does not leave the place: nothing was changed then.
 pub fn change_code(pid: u32, changes: &[CodeChange]) -> Result<Changed, InjectError> {
+    if !arch::CHANGES_CODE {
+        return Err(InjectError::Instructions(pid));
+    }
     check(pid)?;
     let begun = Instant::now();
     let mut changed = Changed::default();

@@ -79,6 +79,9 @@ pub enum InjectError {
     /// The processor has no XSAVE.
     #[error("attach to process {0}: the processor has no XSAVE")]
     Processor(u32),
+    /// Its processor has other instructions than those that can be replaced.
+    #[error("change the code of process {0}: memlens replaces instructions of x86-64 processors only")]
+    Instructions(u32),
     /// There is no place for our code.
     #[error("attach to process {0}: none of its libraries has {1} free bytes behind its code")]
     NoRoom(u32, usize),
@@ -162,6 +165,7 @@ impl InjectError {
                 | Self::Sanitizer(..)
                 | Self::OwnThreads(_)
                 | Self::Processor(_)
+                | Self::Instructions(_)
                 | Self::NoRoom(..)
                 | Self::OtherVersion(_)
         )

@@ -24,8 +24,11 @@ const STOP_TAKES: Duration = Duration::from_millis(100);
 /// If all threads are none of libc's for so long, they are not about to become some: a process that has just been
 /// executed takes milliseconds to get there.
 const NEVER_OF_LIBC: Duration = Duration::from_millis(500);
-/// Rounds in which a stack that cannot be walked must be free of anything suspicious.
+/// Rounds in which a stack that cannot be walked must be free of anything suspicious, and a thread without vector registers that only
+/// the tracer keeps.
 const STRICT_ROUNDS: u32 = 5;
+/// Why a thread with such registers is better let be.
+const COMPUTES: &str = "in the middle of a computation with long vectors";
 /// Between two rounds through the threads, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
 
@@ -212,18 +215,26 @@ impl<'a> Injector<'a> {
                 let stopped = Instant::now();
                 let Some(registers) = self.stop(thread)? else { continue };
                 self.tries += 1;
+                let Some(registers) = self.settle(thread, &registers)? else {
+                    self.last = "in a system call that is not interrupted soon";
+                    is_of_libc = true;
+                    continue;
+                };
                 let is_lenient = round > STRICT_ROUNDS;
+                let vectors = arch::wide_vectors(thread);
                 let Self { points, target, call, .. } = self;
-                if let Some(objection) =
-                    points.objection(target, thread, &registers, &mut *call.walk, is_lenient)
-                {
+                let objection = points.objection(target, thread, &registers, &mut *call.walk, is_lenient);
+                if let Some(objection) = objection.or(match vectors {
+                    Some(_) if !is_lenient => Some(COMPUTES),
+                    _ => arch::is_in_special_mode(thread).then_some(COMPUTES),
+                }) {
                     self.last = objection;
                     is_of_libc |= objection != NOT_OF_LIBC;
                     self.release(thread);
                     self.longest_other = self.longest_other.max(stopped.elapsed());
                     continue;
                 }
-                let result = self.borrow(thread, &registers, &threads);
+                let result = self.borrow(thread, &registers, vectors.as_deref(), &threads);
                 return result.map(|argument| Called {
                     argument,
                     pause: stopped.elapsed(),
@@ -338,11 +349,19 @@ impl<'a> Injector<'a> {
 
     /// Stops a thread. None: it does not stop, or has ended.
     fn stop(&self, thread: u32) -> Result<Option<Registers>, InjectError> {
-        let is_first = thread == self.call.pid;
-        if !is_first && tracer::seize(thread).is_err() {
-            return Ok(None);
+        if thread != self.call.pid {
+            // It is ours already if it did not stop in time before; if it is somebody else's it does not stop.
+            let _ = tracer::seize(thread);
         }
         tracer::stop(thread, STOP_TAKES).map_err(|stop| match stop {
+            Stop::Executed => InjectError::Gone(self.call.pid),
+            _ => InjectError::Stopped(self.call.pid),
+        })
+    }
+
+    /// Makes known what became of the call that the stop interrupted. None: it does not stop again, or has ended.
+    fn settle(&self, thread: u32, registers: &Registers) -> Result<Option<Registers>, InjectError> {
+        arch::settle(thread, registers, STOP_TAKES).map_err(|stop| match stop {
             Stop::Executed => InjectError::Gone(self.call.pid),
             _ => InjectError::Stopped(self.call.pid),
         })
@@ -377,6 +396,7 @@ impl<'a> Injector<'a> {
         &mut self,
         thread: u32,
         registers: &Registers,
+        vectors: Option<&[u8]>,
         threads: &[u32],
     ) -> Result<Vec<u8>, InjectError> {
         let result = self.write_code(thread, registers).inspect_err(|_| self.release(thread));
@@ -391,7 +411,7 @@ impl<'a> Injector<'a> {
             // The thread needs the code still, or is gone.
             return result;
         }
-        let is_back = self.take_back(thread, registers, mask);
+        let is_back = self.take_back(thread, registers, vectors, mask);
         match is_back {
             Ok(()) => {
                 let _ = self.target.write(self.place, &self.before);
@@ -469,9 +489,8 @@ impl<'a> Injector<'a> {
                     if let Some(scratch) = self.is_fault(thread, number) {
                         answer = Err(InjectError::Crashed(pid, number));
                         signal = 0;
-                        let mut leave = scratch;
-                        leave.0.rip = self.place + arch::leave_offset();
-                        leave.0.rbx = self.scratch_of(&scratch);
+                        let memory = self.scratch_of(&scratch);
+                        let leave = scratch.leaving(self.place + arch::leave_offset(), memory);
                         tracer::set_registers(thread, &leave).map_err(self.system("take it back"))?;
                     }
                 }
@@ -585,24 +604,42 @@ impl<'a> Injector<'a> {
     }
 
     /// The thread is at the last mark: stops it behind that, and puts it to where it was.
-    fn take_back(&self, thread: u32, registers: &Registers, mask: u64) -> Result<(), InjectError> {
+    fn take_back(
+        &self,
+        thread: u32,
+        registers: &Registers,
+        vectors: Option<&[u8]>,
+        mask: u64,
+    ) -> Result<(), InjectError> {
         let pid = self.call.pid;
-        let asked = tracer::interrupt(thread).and_then(|()| tracer::resume(thread, Resume::Run, 0));
+        let asked = if arch::ENDS_IN_CALL {
+            tracer::resume(thread, Resume::ToSystemCall, 0)
+        } else {
+            tracer::interrupt(thread).and_then(|()| tracer::resume(thread, Resume::Run, 0))
+        };
         asked.map_err(self.system("stop it"))?;
+        let behind = if arch::ENDS_IN_CALL { Stop::SystemCall } else { Stop::Asked };
         let until = Instant::now() + MOST_WAIT;
         loop {
             match tracer::next_stop(until) {
                 None => return Err(InjectError::TimedOut(pid)),
-                Some((who, Stop::Asked)) if who == thread => break,
+                Some((who, stop)) if who == thread && stop == behind => break,
                 Some((who, Stop::Ended | Stop::Executed)) if who == thread => {
                     return Err(InjectError::Gone(pid));
                 }
                 Some((who, stop)) => tracer::pass_on(who, stop),
             }
         }
+        if arch::ENDS_IN_CALL {
+            // So that the kernel looks what is to be done about a call that was interrupted.
+            tracer::interrupt(thread).map_err(self.system("stop it"))?;
+        }
         // In this order: between the two the thread would go back by itself.
         tracer::set_signal_mask(thread, mask).map_err(self.system("give its signals back"))?;
-        tracer::set_registers(thread, registers).map_err(self.system("give its registers back"))?;
+        if let Some(vectors) = vectors {
+            arch::set_wide_vectors(thread, vectors).map_err(self.system("give its registers back"))?;
+        }
+        registers.set_back(thread).map_err(self.system("give its registers back"))?;
         let how = if thread == pid { Resume::Run } else { Resume::Free };
         tracer::resume(thread, how, 0).map_err(self.system("let it go on"))
     }

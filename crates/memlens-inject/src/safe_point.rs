@@ -15,7 +15,7 @@
 //! but none that is on the stack is overlooked. If none was found in some rounds, a thread counts as safe that waits in a
 //! system call which neither allocators nor the dynamic linker make.
 
-use crate::arch::{Registers, is_behind_call};
+use crate::arch::{self, CALL_BYTES, Registers, is_behind_call};
 use crate::image::Image;
 use crate::target::{Mapping, Target};
 use crate::tracer;
@@ -151,8 +151,8 @@ impl SafePoints {
             // of them and waits itself: what is on the stack is stale.
             None if is_lenient && in_libc(registers.ip()) && registers.waits_for_others() => None,
             None => {
-                let words = stack.as_chunks::<8>().0.iter().map(|&word| u64::from_ne_bytes(word));
-                words.enumerate().find_map(|(index, word)| {
+                let words = stack.as_chunks::<8>().0.iter().map(|&word| code_word(word));
+                registers.link().into_iter().chain(words).enumerate().find_map(|(index, word)| {
                     let found = is_never(word).or_else(|| {
                         let counts = index < INNERMOST_WORDS && in_libc(registers.ip());
                         is_innermost(word).filter(|_| counts)
@@ -164,11 +164,11 @@ impl SafePoints {
     }
 
     fn is_return_address(&self, target: &Target, address: u64) -> bool {
-        let mut before = [0; 7];
+        let mut before = [0; CALL_BYTES];
         self.code.iter().any(|range| is_in(range, address))
             && address
-                .checked_sub(7)
-                .is_some_and(|start| target.read(start, &mut before) == 7 && is_behind_call(before))
+                .checked_sub(CALL_BYTES as u64)
+                .is_some_and(|start| target.read(start, &mut before) == CALL_BYTES && is_behind_call(before))
     }
 }
 
@@ -196,13 +196,18 @@ pub fn need_of(target: &Target, registers: &Registers, blocked: u64, place: Rang
     let mut stack = vec![0; STACK_BYTES];
     let length = target.read(registers.sp(), &mut stack);
     let mut words = stack[..length].as_chunks::<8>().0.iter();
-    if words.any(|word| is_in(&place, u64::from_ne_bytes(*word))) { Need::Perhaps } else { Need::None }
+    if words.any(|&word| is_in(&place, code_word(word))) { Need::Perhaps } else { Need::None }
+}
+
+/// A word of a stack, as an address of code.
+fn code_word(word: [u8; 8]) -> u64 {
+    arch::code_address(u64::from_ne_bytes(word))
 }
 
 /// Whether glibc made the thread: its thread pointer leads to a descriptor with its id. Others may have none of the
 /// thread-local memory that libraries need.
 pub fn is_of_libc(target: &Target, thread: u32, registers: &Registers) -> bool {
-    is_descriptor(target, thread, registers.thread_pointer())
+    arch::is_descriptor(target, thread, registers.thread_pointer())
 }
 
 /// The same of a thread that is not stopped, whose stack pointer is known: glibc puts the descriptor of a thread that it
@@ -211,18 +216,7 @@ pub fn has_descriptor_above(target: &Target, thread: u32, sp: u64) -> bool {
     let start = sp.next_multiple_of(64);
     let mut stack = vec![0; STACK_BYTES];
     let length = target.read(start, &mut stack);
-    let words = stack[..length].as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
-    let mut places = (start..).step_by(8).zip(words).filter(|(place, _)| place % 64 == 0);
-    places.any(|(place, word)| place == word && is_descriptor(target, thread, place))
-}
-
-fn is_descriptor(target: &Target, thread: u32, start: u64) -> bool {
-    // The descriptor (glibc's `struct pthread`) begins with its own address; behind 0x2c0 bytes of header and a list's
-    // node comes the id.
-    const ID_IS_IN: std::ops::Range<usize> = 0x2c0..0x300;
-    let Some(bytes) = target.bytes(start, ID_IS_IN.end) else { return false };
-    let ids = bytes[ID_IS_IN].as_chunks::<4>().0;
-    target.word(start) == Some(start) && ids.iter().any(|id| u32::from_ne_bytes(*id) == thread)
+    arch::has_descriptor(target, thread, start, &stack[..length])
 }
 
 /// `struct rseq` has the address of its `struct rseq_cs` at 8, that its first instruction at 8 and its length at 16

@@ -74,7 +74,7 @@ pub fn check(pid: u32) -> Result<(), InjectError> {
     if is_privileged(pid) {
         return Err(InjectError::Privileged(pid));
     }
-    if !arch::has_xsave() {
+    if !arch::can_save_vectors() {
         return Err(InjectError::Processor(pid));
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::arch::Registers;
+use crate::arch::{self, Registers};
 
 /// Why a traced thread has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,9 @@ pub enum Resume {
     Free,
 }
 
-fn ptrace(request: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<libc::c_long> {
-    // SAFETY: requests whose `data` is a pointer come from the functions below, with room for what is written.
+pub fn ptrace(request: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<libc::c_long> {
+    // SAFETY: requests whose `data` is a pointer come from the functions below and from `Registers`, with room for what is
+    // written.
     let result = unsafe {
         *libc::__errno_location() = 0;
         libc::ptrace(request, thread as libc::pid_t, address, data)
@@ -75,15 +76,12 @@ pub fn listen(thread: u32) -> io::Result<()> {
 
 /// A stopped thread's registers.
 pub fn registers(thread: u32) -> io::Result<Registers> {
-    // SAFETY: numbers only.
-    let mut registers = Registers(unsafe { std::mem::zeroed() });
-    ptrace(libc::PTRACE_GETREGS, thread, 0, (&raw mut registers.0) as usize)?;
-    Ok(registers)
+    Registers::of(thread)
 }
 
 /// Changes them, all at once.
 pub fn set_registers(thread: u32, registers: &Registers) -> io::Result<()> {
-    ptrace(libc::PTRACE_SETREGS, thread, 0, (&raw const registers.0) as usize).map(drop)
+    registers.set(thread)
 }
 
 /// The signals that a stopped thread blocks.
@@ -113,6 +111,27 @@ pub fn poke(thread: u32, address: u64, bytes: &[u8]) -> io::Result<()> {
         ptrace(libc::PTRACE_POKEDATA, thread, address as usize + index * 8, usize::from_ne_bytes(*word))?;
     }
     Ok(())
+}
+
+/// A set of a stopped thread's registers, by the type of its note in an ELF file. How many bytes of it there are.
+#[cfg(target_arch = "aarch64")]
+pub fn register_set(thread: u32, set: usize, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    ptrace(libc::PTRACE_GETREGSET, thread, set, (&raw mut part) as usize)?;
+    Ok(part.iov_len)
+}
+
+/// Changes it.
+#[cfg(target_arch = "aarch64")]
+pub fn set_register_set(thread: u32, set: usize, bytes: &[u8]) -> io::Result<()> {
+    let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    ptrace(libc::PTRACE_SETREGSET, thread, set, (&raw const part) as usize).map(drop)
+}
+
+/// A word of a stopped thread's memory; None: nothing is mapped there, or it is -1.
+#[cfg(target_arch = "aarch64")]
+pub fn peek(thread: u32, address: u64) -> Option<u64> {
+    ptrace(libc::PTRACE_PEEKDATA, thread, address as usize, 0).ok().map(|word| word as u64)
 }
 
 /// The next stop of a thread that this thread of ours traces; None: there was none in that time.
@@ -152,7 +171,7 @@ pub fn stop(thread: u32, within: Duration) -> Result<Option<Registers>, Stop> {
             Stop::Asked if who == thread => {
                 let registers = registers(thread).ok();
                 // At once: should this process die, the thread's call goes on.
-                return Ok(registers.map(|registers| match registers.continued() {
+                return Ok(registers.map(|registers| match arch::continued(thread, &registers) {
                     Some(changed) if set_registers(thread, &changed).is_ok() => changed,
                     _ => registers,
                 }));

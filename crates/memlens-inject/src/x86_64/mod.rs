@@ -2,7 +2,22 @@
 
 mod stub;
 
+use std::io;
+use std::time::Duration;
+
 pub use stub::{Data, MARKER, Mark, STUB_BYTES, Scratch, entry_offset, leave_offset, stub};
+
+use crate::target::Target;
+use crate::tracer::{self, Stop};
+
+/// Whether a thread is taken back behind the last system call of its way, not at a stop after that.
+pub const ENDS_IN_CALL: bool = false;
+
+/// Whether instructions of a running process can be replaced.
+pub const CHANGES_CODE: bool = true;
+
+/// Bytes of the longest call before a return address.
+pub const CALL_BYTES: usize = 7;
 
 /// A stopped thread's registers, as ptrace(2) has them (`PTRACE_GETREGS`).
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +83,35 @@ const WAITS: [i64; 17] = [
     libc::SYS_waitid,
 ];
 
+/// The registers with which the kernel continues what the stop interrupted: [`Registers::continued`].
+pub fn continued(_: u32, registers: &Registers) -> Option<Registers> {
+    registers.continued()
+}
+
+/// Makes known what became of the call that a stop interrupted: the registers say it already.
+pub fn settle(_: u32, registers: &Registers, _: Duration) -> Result<Option<Registers>, Stop> {
+    Ok(Some(*registers))
+}
+
 impl Registers {
+    /// A stopped thread's.
+    pub fn of(thread: u32) -> io::Result<Self> {
+        // SAFETY: numbers only.
+        let mut registers = Self(unsafe { std::mem::zeroed() });
+        tracer::ptrace(libc::PTRACE_GETREGS, thread, 0, (&raw mut registers.0) as usize)?;
+        Ok(registers)
+    }
+
+    /// Gives them to a stopped thread, all at once.
+    pub fn set(&self, thread: u32) -> io::Result<()> {
+        tracer::ptrace(libc::PTRACE_SETREGS, thread, 0, (&raw const self.0) as usize).map(drop)
+    }
+
+    /// Gives them back to a thread that is done with the stub: the kernel then continues what was interrupted.
+    pub fn set_back(&self, thread: u32) -> io::Result<()> {
+        self.set(thread)
+    }
+
     /// Whether the stop interrupted a call that waits for others, and that no allocator and no dynamic linker makes.
     pub fn waits_for_others(&self) -> bool {
         let codes = [RESTART_SYS, RESTART_NO_INTERRUPT, RESTART_NO_HANDLER, RESTART_BLOCK];
@@ -88,6 +131,11 @@ impl Registers {
     /// The frame pointer.
     pub fn bp(&self) -> u64 {
         self.0.rbp
+    }
+
+    /// Where the innermost function returns to, if a register says that.
+    pub fn link(&self) -> Option<u64> {
+        None
     }
 
     /// The thread pointer.
@@ -151,6 +199,14 @@ impl Registers {
         registers
     }
 
+    /// Those of a thread anywhere in the stub that is to leave it, from `ip` on.
+    pub fn leaving(&self, ip: u64, scratch: u64) -> Self {
+        let mut registers = *self;
+        registers.0.rip = ip;
+        registers.0.rbx = scratch;
+        registers
+    }
+
     /// The mark that the thread has come to, at the entry of its system call.
     pub fn mark(&self) -> Option<u64> {
         let is_entry = self.0.rax as i64 == -i64::from(libc::ENOSYS);
@@ -169,13 +225,33 @@ fn own_stack(sp: u64) -> u64 {
 }
 
 /// Whether the vector registers can be saved.
-pub fn has_xsave() -> bool {
+pub fn can_save_vectors() -> bool {
     std::arch::is_x86_feature_detected!("xsave")
+}
+
+/// What of a stopped thread's vector registers the stub does not keep: it keeps all.
+pub fn wide_vectors(_: u32) -> Option<Vec<u8>> {
+    None
+}
+
+/// Gives them back.
+pub fn set_wide_vectors(_: u32, _: &[u8]) -> io::Result<()> {
+    Ok(())
+}
+
+/// Whether a stopped thread is in a mode that the stub would end.
+pub fn is_in_special_mode(_: u32) -> bool {
+    false
+}
+
+/// An address of code.
+pub fn code_address(word: u64) -> u64 {
+    word
 }
 
 /// Whether a return address stands behind a call: `e8` with 32 bits, or `ff /2`, of 2 to 7 bytes (Intel SDM, volume 2,
 /// "CALL"). `before`: the 7 bytes before it.
-pub fn is_behind_call(before: [u8; 7]) -> bool {
+pub fn is_behind_call(before: [u8; CALL_BYTES]) -> bool {
     let is_indirect = |at: usize| before[at] == 0xff && (before[at + 1] >> 3) & 7 == 2;
     before[2] == 0xe8 || (0..=5).any(is_indirect)
 }
@@ -188,6 +264,23 @@ pub fn is_behind_ip(flags: u64, segments: u64) -> bool {
     const DEFINED_BITS: u32 = 22;
     const USER_64: u64 = 0x33;
     flags & ALWAYS == ALWAYS && flags >> DEFINED_BITS == 0 && segments & 0xffff == USER_64
+}
+
+/// Whether a thread pointer leads to glibc's descriptor of a thread.
+pub fn is_descriptor(target: &Target, thread: u32, start: u64) -> bool {
+    // The descriptor (glibc's `struct pthread`) begins with its own address; behind 0x2c0 bytes of header and a list's
+    // node comes the id.
+    const ID_IS_IN: std::ops::Range<usize> = 0x2c0..0x300;
+    let Some(bytes) = target.bytes(start, ID_IS_IN.end) else { return false };
+    let ids = bytes[ID_IS_IN].as_chunks::<4>().0;
+    target.word(start) == Some(start) && ids.iter().any(|id| u32::from_ne_bytes(*id) == thread)
+}
+
+/// Whether there is one in some memory that begins at `start`, a multiple of 64.
+pub fn has_descriptor(target: &Target, thread: u32, start: u64, memory: &[u8]) -> bool {
+    let words = memory.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+    let mut places = (start..).step_by(8).zip(words).filter(|(place, _)| place % 64 == 0);
+    places.any(|(place, word)| place == word && is_descriptor(target, thread, place))
 }
 
 #[cfg(test)]

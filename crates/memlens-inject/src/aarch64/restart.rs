@@ -1,0 +1,184 @@
+//! What becomes of a system call that a stop interrupts.
+//!
+//! A thread that is stopped in a call has, for the tracer, not made it yet: the kernel has put the instruction back to `svc`
+//! and x0 to the argument, and knows by itself what the call returned (`do_signal` in arch/arm64/kernel/signal.c). If the thread is let
+//! go it goes on accordingly. If it is borrowed that knowledge is lost: whether a signal ends the call, and what is left of
+//! a sleep. So a thread that is to be borrowed is let go to the entry of its call and stopped in it once more
+//! ([`settle`]), where the result can be read.
+//!
+//! Of a call that the kernel does not restart x0 is `-EINTR`, and the argument is gone from the registers. The kernel keeps it
+//! as long as no other call is made, and shows it in `/proc/TID/syscall` if it is told that the thread is in that call.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use super::{Registers, WITHOUT_DESCRIPTOR, is_ended_by_stops, set_system_call};
+use crate::tracer::{self, Resume, Stop};
+
+/// The length of the instruction `svc`.
+pub const SVC_BYTES: u64 = 4;
+
+/// What the kernel keeps in x0 of a call that is to be restarted (include/linux/errno.h).
+const RESTART_SYS: i64 = -512;
+const RESTART_NO_INTERRUPT: i64 = -513;
+const RESTART_NO_HANDLER: i64 = -514;
+const RESTART_BLOCK: i64 = -516;
+
+/// How often a thread is stopped anew if signals come in between.
+const MOST_SIGNALS: u32 = 4;
+
+fn is_restarted(result: i64) -> bool {
+    [RESTART_SYS, RESTART_NO_INTERRUPT, RESTART_NO_HANDLER, RESTART_BLOCK].contains(&result)
+}
+
+fn instruction(thread: u32, address: u64) -> Option<u32> {
+    tracer::peek(thread, address & !7).map(|word| (word >> ((address & 4) * 8)) as u32)
+}
+
+fn is_svc(thread: u32, address: u64) -> bool {
+    const SVC: u32 = 0xd400_0001;
+    instruction(thread, address) == Some(SVC)
+}
+
+/// The registers with which the kernel continues what the stop interrupted, for calls that it would end with `EINTR`: they
+/// begin again, with their whole time limit, unless a signal with a handler has come as well. None: they are right as
+/// they are.
+pub fn continued(thread: u32, registers: &Registers) -> Option<Registers> {
+    let user = &registers.user;
+    let call = registers.call();
+    let is_ended = user.regs[0] as i64 == -i64::from(libc::EINTR) && is_ended_by_stops(call);
+    if !is_ended || !is_svc(thread, user.pc.checked_sub(SVC_BYTES)?) || has_handled_signal(thread) {
+        return None;
+    }
+    let argument = first_argument(thread, call).ok().flatten()?;
+    let is_plausible = || fs::symlink_metadata(format!("/proc/{thread}/fd/{argument}")).is_ok();
+    if !WITHOUT_DESCRIPTOR.contains(&call) && !is_plausible() {
+        // The end of a handler, which has put these registers back, is a call as well.
+        return None;
+    }
+    let mut registers = *registers;
+    registers.user.regs[0] = argument;
+    registers.user.pc -= SVC_BYTES;
+    Some(registers)
+}
+
+/// The first argument of the call that a stopped thread was in last, if its number is this.
+fn first_argument(thread: u32, call: i64) -> io::Result<Option<u64>> {
+    set_system_call(thread, call as i32)?;
+    let text = fs::read_to_string(format!("/proc/{thread}/syscall"));
+    set_system_call(thread, -1)?;
+    let text = text?;
+    let mut words = text.split_whitespace();
+    let is_it = words.next().and_then(|word| word.parse().ok()) == Some(call);
+    let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    // The number is followed by six arguments; without these by two addresses.
+    let argument = words.next().and_then(number);
+    Ok(argument.filter(|_| is_it && words.count() == 7))
+}
+
+/// Whether a signal is about to be delivered to a handler of the program's (proc_pid_status(5)).
+fn has_handled_signal(thread: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let set = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).unwrap_or(0)
+    };
+    (set("SigPnd") | set("ShdPnd")) & !set("SigBlk") & set("SigCgt") != 0
+}
+
+/// Makes known what became of the call that a stop interrupted, by having it interrupted once more. None: the thread runs
+/// on, or has ended. It is stopped as before otherwise, maybe behind a call that has come to its end.
+///
+/// # Errors
+/// As [`tracer::stop`].
+pub fn settle(thread: u32, registers: &Registers, within: Duration) -> Result<Option<Registers>, Stop> {
+    let mut registers = *registers;
+    for _ in 0..MOST_SIGNALS {
+        if !is_svc(thread, registers.user.pc) {
+            break;
+        }
+        if let ControlFlow::Break(settled) = interrupt_again(thread, within)? {
+            return Ok(settled);
+        }
+        match tracer::stop(thread, within)? {
+            Some(stopped) => registers = stopped,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(registers))
+}
+
+/// Lets a thread go to its call and stops it in that. Breaks with its registers, or none if it runs on or has ended; continues
+/// if a signal came in between.
+fn interrupt_again(thread: u32, within: Duration) -> Result<ControlFlow<Option<Registers>>, Stop> {
+    const LOST: ControlFlow<Option<Registers>> = ControlFlow::Break(None);
+    let until = Instant::now() + within;
+    let mut interrupted = None;
+    let mut how = Resume::ToSystemCall;
+    loop {
+        if tracer::resume(thread, how, 0).is_err() {
+            return Ok(LOST);
+        }
+        let stop = loop {
+            match tracer::next_stop(until) {
+                Some((who, stop)) if who == thread => break stop,
+                Some((who, stop)) => tracer::pass_on(who, stop),
+                None => return Ok(LOST),
+            }
+        };
+        match stop {
+            Stop::SystemCall => {
+                let Ok(registers) = Registers::of(thread) else { return Ok(LOST) };
+                // At the entry: so that it finds, as soon as it would wait, that it is to stop. At the end: once more, for
+                // each stop takes that back.
+                if tracer::interrupt(thread).is_err() {
+                    return Ok(LOST);
+                }
+                if !registers.is_entry() {
+                    interrupted = result_of(thread, &registers);
+                    how = Resume::Run;
+                }
+            }
+            Stop::Asked => {
+                let registers = Registers::of(thread).ok();
+                return Ok(ControlFlow::Break(registers.map(|registers| {
+                    let is_sleep = registers.call() == libc::SYS_restart_syscall;
+                    let first_call = call_before(thread, registers.user.pc).filter(|_| is_sleep);
+                    Registers { interrupted, first_call, ..registers }
+                })));
+            }
+            Stop::Executed | Stop::Group => return Err(stop),
+            Stop::Ended => return Ok(LOST),
+            Stop::Signal(_) | Stop::Other => {
+                tracer::pass_on(thread, stop);
+                return Ok(ControlFlow::Continue(()));
+            }
+        }
+    }
+}
+
+/// The number of the call that an `svc` makes, as the instructions before it say: `mov x8, number`.
+fn call_before(thread: u32, svc: u64) -> Option<i64> {
+    /// So many instructions, of which most put arguments in their places.
+    const LOOKED_AT: u64 = 16;
+    let is_move = |code: u32| code & 0x7fe0_001f == 0x5280_0008;
+    let code = (1..=LOOKED_AT).map_while(|at| instruction(thread, svc.checked_sub(at * SVC_BYTES)?));
+    let number = |code: u32| i64::from(code >> 5 & 0xffff);
+    code.into_iter().find(|&code| is_move(code)).map(number)
+}
+
+/// What a thread's call has returned, if the kernel is to make it again; it is told to where it would not. (x7 is the
+/// kernel's at such a stop: what is written there has no effect.)
+fn result_of(thread: u32, registers: &Registers) -> Option<i64> {
+    let (call, result) = (registers.call(), registers.user.regs[0] as i64);
+    if call == libc::SYS_rt_sigreturn {
+        return None;
+    }
+    if result == -i64::from(libc::EINTR) && is_ended_by_stops(call) {
+        let mut registers = *registers;
+        registers.user.regs[0] = RESTART_NO_HANDLER as u64;
+        return registers.set(thread).ok().map(|()| RESTART_NO_HANDLER);
+    }
+    Some(result).filter(|&result| is_restarted(result))
+}
