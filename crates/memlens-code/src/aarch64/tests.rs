@@ -240,6 +240,37 @@ fn what_instructions_touch() {
     assert_eq!(only(&code, 0x1018).address.scale, 16);
 }
 
+/// SVE, whose vectors have no size that is known.
+#[test]
+fn what_scalable_instructions_touch() {
+    let words = [
+        0xa5e3_4002, // 1000 ld1d {z2.d}, p0/z, [x0, x3, lsl #3]
+        0xe543_4000, // 1004 st1w {z0.s}, p0, [x0, x3, lsl #2]
+        0xc5e1_c001, // 1008 ld1d {z1.d}, p0/z, [x0, z1.d, lsl #3]
+        0xa5c0_e001, // 100c ld3d {z1.d-z3.d}, p0/z, [x0]
+    ];
+    let code = code(&words);
+    let operands = [0x1000, 0x1004, 0x1008, 0x100c].map(|pc| only(&code, pc));
+    assert!(operands.iter().all(|operand| operand.size_bytes == 0));
+    assert_eq!(operands.map(|operand| operand.writes), [false, true, false, false]);
+    let base = Some(Register(0));
+    let found =
+        operands.map(|operand| (operand.address.base, operand.address.scale, operand.address.is_partial));
+    assert_eq!(found, [(base, 8, false), (base, 4, false), (base, 1, true), (base, 1, false)]);
+}
+
+#[test]
+fn a_copy_that_is_under_way_waits_for_itself() {
+    let code = code(&[
+        0xf940_0021, // 1000 ldr x1, [x1]
+        0x1d81_0440, // 1004 cpye [x0]!, [x1]!, x2!
+        0xd503_201f, // 1008 nop
+    ]);
+    let found = access(&code, 0x1004);
+    // How far it is depends on the processor.
+    assert_eq!((found.operand.pc, found.operand.reads, found.address(|_| Some(0))), (0x1004, true, None));
+}
+
 #[test]
 fn where_pointers_come_from() {
     let words = [
