@@ -176,7 +176,7 @@ impl<'a> Injector<'a> {
                 || image.name.contains(call.library.other_name)
         };
         let present = images.iter().find(is_it).map(|image| image.bias.wrapping_add(call.library.function));
-        let points = SafePoints::new(&images, &libc, &mappings);
+        let points = SafePoints::new(&target, &images, &libc, &mappings);
         let (last, longest_other) = ("no thread", Duration::ZERO);
         Ok(Self {
             call,

@@ -7,6 +7,7 @@
 //! | libc's allocator; another library's, all of its code | refused | refused |
 //! | libc's `dl_iterate_phdr`, `fork` and what lies around them | refused | refused |
 //! | libc's `pthread_create` and what lies around it: threads' begins and ends | refused | allowed: every thread's outermost frame |
+//! | libc's call of clone3(2), where a new thread begins before it is set up | refused | allowed, as above |
 //! | libraries and code of memlens | refused | refused |
 //! | a restartable sequence (rseq(2)) | refused | – |
 //!
@@ -49,7 +50,7 @@ fn is_in(range: &Range, address: u64) -> bool {
 
 impl SafePoints {
     /// Of a process with these images.
-    pub fn new(images: &[Image], libc: &Image, mappings: &[Mapping]) -> Self {
+    pub fn new(target: &Target, images: &[Image], libc: &Image, mappings: &[Mapping]) -> Self {
         const LOADER: &str = "in the dynamic linker";
         const ALLOCATOR: &str = "in memory allocation";
         const LIBRARIES: &str = "among the libraries";
@@ -102,6 +103,12 @@ impl SafePoints {
             .iter()
             .filter_map(|&of| libc.surroundings(|name| name == of).map(|range| (range, THREADS)))
             .collect();
+        // No other file sees that function: it lies anywhere.
+        for &(start, end) in &libc.code {
+            let code = target.bytes(start, (end - start) as usize).unwrap_or_default();
+            let begins = arch::clone_calls(&code).map(|at| start + at as u64);
+            points.innermost.extend(begins.map(|at| ((at, at + arch::CLONE_CALL_BYTES), THREADS)));
+        }
         for mapping in mappings.iter().filter(|mapping| mapping.is_executable) {
             if mapping.name.contains("memlens") && mapping.name.contains("agent")
                 || mapping.name.contains("memfd:memlens")

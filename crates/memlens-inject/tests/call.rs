@@ -197,9 +197,11 @@ fn computations_go_on() {
 
 #[test]
 fn threads_go_on() {
-    let running = Running::start("threads");
-    call_often(&running, Duration::from_secs(3));
-    assert_eq!(running.end(), "ok");
+    for kind in ["threads", "making_threads"] {
+        let running = Running::start(kind);
+        call_often(&running, Duration::from_secs(3));
+        assert_eq!(running.end(), "ok", "{kind}");
+    }
 }
 
 #[test]

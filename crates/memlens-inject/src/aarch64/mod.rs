@@ -106,8 +106,8 @@ pub fn is_ended_by_stops(call: i64) -> bool {
     ENDED_BY_STOPS.contains(&call)
 }
 
-/// System calls that wait for others, and that no allocator and no dynamic linker makes. The kernel makes sleeps, of which
-/// none of these has any, again as restart_syscall(2).
+/// System calls that wait for others, and that no allocator and no dynamic linker makes. A sleep, or a wait for a lock with a
+/// time limit, that was interrupted before is made again as restart_syscall(2).
 const WAITS: [i64; 14] = [
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -325,6 +325,16 @@ pub fn is_behind_call(before: [u8; CALL_BYTES]) -> bool {
     is_direct || code & 0xfeff_f000 == 0xd63f_0000
 }
 
+/// How far a new thread goes from where its maker set up clone3(2) to the call of its function, that included.
+pub const CLONE_CALL_BYTES: u64 = 96;
+
+/// Where in some code clone3(2) is called: `mov x8, 435; svc 0`.
+pub fn clone_calls(code: &[u8]) -> impl Iterator<Item = usize> {
+    const CALL: [u32; 2] = [0xd280_0008 | (libc::SYS_clone3 as u32) << 5, restart::SVC];
+    let words = code.as_chunks::<4>().0.array_windows().enumerate();
+    words.filter(|&(_, words)| words.map(u32::from_le_bytes) == CALL).map(|(at, _)| at * 4)
+}
+
 /// Whether two words may be those that the kernel stores behind the instruction pointer in a signal's frame: the state, and a gap
 /// (`struct sigcontext` in uapi/asm/sigcontext.h).
 pub fn is_behind_ip(state: u64, _: u64) -> bool {
@@ -409,6 +419,9 @@ mod tests {
         for code in [0x1400_0001_u32, 0xd61f_0020, 0xd65f_03c0, 0xd503_201f, 0xd400_0001] {
             assert!(!is_behind_call(code.to_le_bytes()), "{code:x}");
         }
+        let code = [0xd503_201f_u32, 0xd280_3668, 0xd400_0001, 0xd280_0ba8, 0xd400_0001];
+        let bytes: Vec<u8> = code.iter().flat_map(|code| code.to_le_bytes()).collect();
+        assert!(clone_calls(&bytes).eq([4]));
         assert_eq!(code_address(0x0037_ffff_1234_5678), 0xffff_1234_5678);
     }
 

@@ -16,7 +16,9 @@ use std::{fs, io};
 use super::{Registers, WITHOUT_DESCRIPTOR, is_ended_by_stops, set_system_call};
 use crate::tracer::{self, Resume, Stop};
 
-/// The length of the instruction `svc`.
+/// The instruction `svc 0`.
+pub const SVC: u32 = 0xd400_0001;
+/// Its length.
 pub const SVC_BYTES: u64 = 4;
 
 /// What the kernel keeps in x0 of a call that is to be restarted (include/linux/errno.h).
@@ -37,7 +39,6 @@ fn instruction(thread: u32, address: u64) -> Option<u32> {
 }
 
 fn is_svc(thread: u32, address: u64) -> bool {
-    const SVC: u32 = 0xd400_0001;
     instruction(thread, address) == Some(SVC)
 }
 

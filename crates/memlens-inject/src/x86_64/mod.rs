@@ -256,6 +256,16 @@ pub fn is_behind_call(before: [u8; CALL_BYTES]) -> bool {
     before[2] == 0xe8 || (0..=5).any(is_indirect)
 }
 
+/// How far a new thread goes from where its maker set up clone3(2) to the call of its function, that included.
+pub const CLONE_CALL_BYTES: u64 = 32;
+
+/// Where in some code clone3(2) is called: `mov eax, 435; syscall`.
+pub fn clone_calls(code: &[u8]) -> impl Iterator<Item = usize> {
+    const NUMBER: [u8; 4] = (libc::SYS_clone3 as u32).to_le_bytes();
+    const CALL: [u8; 7] = [0xb8, NUMBER[0], NUMBER[1], NUMBER[2], NUMBER[3], 0x0f, 0x05];
+    code.array_windows().enumerate().filter(|&(_, bytes)| *bytes == CALL).map(|(at, _)| at)
+}
+
 /// Whether two words may be those that the kernel stores behind the instruction pointer in a signal's frame: the flags, of which
 /// bit 1 and the one that allows interrupts are always set, and the segments, of which the first is that of 64-bit code (`struct
 /// sigcontext` in arch/x86/include/uapi/asm/sigcontext.h; Intel SDM, volume 1, section 3.4.3).
@@ -354,5 +364,7 @@ mod tests {
             assert!(is_behind_call(before), "{code:x?}");
         }
         assert!(!is_behind_call([0x90; 7]));
+        let code = [0x90, 0xb8, 0xb3, 1, 0, 0, 0x0f, 0x05, 0x90, 0xb8, 0xb4, 1, 0, 0, 0x0f, 0x05];
+        assert!(clone_calls(&code).eq([1]));
     }
 }

@@ -264,6 +264,26 @@ static const char *with_threads(void) {
     return faults ? faults : own;
 }
 
+static void *end_at_once(void *argument) {
+    free(malloc(100));
+    return argument;
+}
+
+/* Threads begin and end all the time; the first one is where it cannot be borrowed, or begins them. */
+static const char *making_threads(void) {
+    enum { COUNT = 50 };
+    pthread_t threads[COUNT];
+    while (!word_is_there()) {
+        for (int i = 0; i < COUNT; i++)
+            pthread_create(&threads[i], NULL, end_at_once, NULL);
+        for (int i = 0; i < 20 * 1000; i++)
+            free(malloc(3000 + i));
+        for (int i = 0; i < COUNT; i++)
+            pthread_join(threads[i], NULL);
+    }
+    return "ok";
+}
+
 /* Waits that a signal with a handler ends, or does not. */
 static const char *ended(int result) { return of(result < 0 && errno == EINTR && signals == 1); }
 static const char *nanosleep_until_signal(void) { return ended(nanosleep(&(struct timespec){60, 0}, NULL)); }
@@ -302,6 +322,7 @@ int main(int count, char **words) {
         {"computing", computing},
         {"computing_long", computing_long},
         {"threads", with_threads},
+        {"making_threads", making_threads},
         {"nanosleep_until_signal", nanosleep_until_signal},
         {"poll_until_signal", poll_until_signal},
         {"epoll_until_signal", epoll_until_signal},
