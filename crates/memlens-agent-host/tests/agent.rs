@@ -40,7 +40,7 @@ enum Told {
     NewMapping(Extent),
     MappingEnded(Extent),
     MappingMoved(Extent, Extent),
-    Tick(u64),
+    Tick { ns: u64, in_call: bool },
     Started,
     Forked(u32),
     Burst { allocations_before: u64, allocations: u64 },
@@ -99,9 +99,9 @@ fn run_with(
                 Event::Freed(address) => Told::Freed(address),
                 Event::Moving(address) => Told::Moving(address),
                 Event::Kept(address) => Told::Kept(address),
-                Event::Tick { period_ns, registers, stack, .. } => {
+                Event::Tick { period_ns: ns, registers, in_call, stack, .. } => {
                     assert!(registers[SP] != 0 && !stack.is_empty());
-                    Told::Tick(period_ns)
+                    Told::Tick { ns, in_call }
                 }
                 Event::Started { mappings } => {
                     assert!(mappings.windows(4).any(|bytes| bytes == b"r-xp"), "its own code is mapped");
@@ -193,7 +193,7 @@ fn every_entry_point_is_seen_and_every_block_ends() {
                 live.insert(address, 0);
                 kept += 1;
             }
-            Told::Tick(_) | Told::Burst { .. } => panic!("nobody asked for ticks"),
+            Told::Tick { .. } | Told::Burst { .. } => panic!("nobody asked for ticks"),
             Told::Started => {}
             Told::Forked(_) => panic!("it does not fork"),
             Told::NewMapping(_) | Told::MappingEnded(_) | Told::MappingMoved(..) => panic!("it maps nothing"),
@@ -341,7 +341,7 @@ fn who_asks_for_bursts_is_told_that_there_are_none_and_gets_ticks() {
     assert_eq!(output.status.code(), Some(0));
     let count = |is_it: fn(&Told) -> bool| told.iter().filter(|(_, told)| is_it(told)).count();
     assert_eq!(count(|told| matches!(told, Told::Burst { .. })), 0);
-    assert!(count(|told| matches!(told, Told::Tick(_))) > 5);
+    assert!(count(|told| matches!(told, Told::Tick { .. })) > 5);
     assert_eq!(agent.no_bursts(), Some("memlens has them on x86-64 only"));
     assert_eq!((agent.promptable(), agent.losses()), (0, Default::default()));
 }
@@ -384,11 +384,33 @@ fn a_thousand_threads_come_and_go_under_ticks() {
     assert_eq!(blocks, 1001);
     let ticks: Vec<u64> = told
         .iter()
-        .filter_map(|(_, what)| if let Told::Tick(ns) = what { Some(*ns) } else { None })
+        .filter_map(|(_, what)| if let Told::Tick { ns, .. } = what { Some(*ns) } else { None })
         .collect();
     // The first thread alone computes for tens of milliseconds at least.
     assert!(ticks.len() > 5 && ticks.iter().all(|&ns| ns > 0), "{} ticks", ticks.len());
     assert_eq!(agent.losses(), Default::default());
+}
+
+#[test]
+fn ticks_in_system_calls_are_told_from_others() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "spends", &[]);
+    for (where_, share) in [("calls", 0.8..1.01), ("loops", 0.0..0.2)] {
+        let tick = Some(Duration::from_millis(4));
+        let mut agent =
+            Agent::new(&AgentOptions { watch: Watch::Nothing, tick, stack_bytes: 256, bursts: None })
+                .expect("unpacked");
+        let (output, told) = run(&mut agent, &program, &[where_]);
+        assert_eq!(output.status.code(), Some(0));
+        let (mut all, mut in_calls) = (0, 0);
+        for (_, what) in &told {
+            if let Told::Tick { ns, in_call } = *what {
+                (all, in_calls) = (all + ns, in_calls + if in_call { ns } else { 0 });
+            }
+        }
+        assert!(all > 100_000_000, "{all} of 300,000,000 ns");
+        assert!(share.contains(&(in_calls as f64 / all as f64)), "{where_}: {in_calls} of {all} ns");
+    }
 }
 
 #[test]
@@ -402,7 +424,7 @@ fn calls_that_only_a_tick_has_ended_go_on() {
     let (output, told) = run(&mut agent, &program, &[]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
     let calls = if cfg!(target_arch = "x86_64") { 9 } else { 8 };
-    assert_eq!(told.iter().filter(|(_, told)| matches!(told, Told::Tick(_))).count(), 2 * calls);
+    assert_eq!(told.iter().filter(|(_, told)| matches!(told, Told::Tick { .. })).count(), 2 * calls);
 }
 
 #[test]

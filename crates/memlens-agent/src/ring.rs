@@ -57,8 +57,9 @@ impl StackPart {
                 return Self { start: sp, bytes: above.min(most) & !7, is_mapped: true };
             }
         }
+        // Where a return address takes no stack, the code that called the thread's function has its first frame there.
         if let Some(above) = area.stack_start.get().checked_sub(sp)
-            && above < area.stack_bytes.get()
+            && (1..area.stack_bytes.get()).contains(&above)
         {
             return Self { start: sp, bytes: above.min(most) & !7, is_mapped: true };
         }
