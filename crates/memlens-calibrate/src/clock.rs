@@ -109,8 +109,31 @@ pub(crate) fn cycle_ns() -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(ADDITIONS)
 }
 
+/// Nanoseconds of one cycle: of an addition that waits for the one before.
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
+pub(crate) fn cycle_ns() -> f64 {
+    let start = Instant::now();
+    // SAFETY: the code changes only the two registers that it declares, and the flags.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            ".rept 32",
+            "add {sum}, {sum}, {one}",
+            ".endr",
+            "subs {left:w}, {left:w}, #32",
+            "b.ne 2b",
+            sum = inout(reg) 0u64 => _,
+            one = in(reg) 1u64,
+            left = inout(reg) ADDITIONS => _,
+            options(nomem, nostack),
+        );
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(ADDITIONS)
+}
+
 /// The same by a multiplication, of three cycles on present processors.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn cycle_ns() -> f64 {
     let start = Instant::now();
     let mut value = 1u64;

@@ -18,6 +18,7 @@ mod calibration;
 pub mod chain;
 mod clock;
 mod kernel_clock;
+mod known_loops;
 mod latency;
 mod mapping;
 mod rates;

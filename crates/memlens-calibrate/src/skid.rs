@@ -6,7 +6,7 @@
 //! | loop | what waits |
 //! |---|---|
 //! | load | a move from memory that no cache holds |
-//! | operand | an exclusive or with such memory |
+//! | operand | an exclusive or with such memory (x86-64) |
 //! | store | a store to such memory, at random places |
 //! | divide | a division, whose operands are at hand: computation |
 //!
@@ -16,11 +16,11 @@
 
 use std::io;
 
-use iced_x86::{Decoder, DecoderOptions};
 use memlens_sample::{EventChoice, SampleError, SampleEvent, sample_own_thread};
 
 use crate::chain::Chain;
 use crate::kernel_clock;
+use crate::known_loops::{KnownLoop, LOOPS};
 use crate::mapping::Pages;
 
 /// Samples a second: enough for a histogram in a quarter of a second.
@@ -31,122 +31,6 @@ const FAR_BYTES: usize = 64 << 20;
 const ROUNDS: u64 = 20_000;
 /// How long each loop is sampled, in seconds.
 const SECONDS: f64 = 0.5;
-
-std::arch::global_asm!(
-    ".p2align 6",
-    ".globl memlens_wait_load, memlens_wait_load_end, memlens_wait_operand, memlens_wait_operand_end",
-    ".globl memlens_wait_store, memlens_wait_store_end, memlens_wait_divide, memlens_wait_divide_end",
-    ".hidden memlens_wait_load, memlens_wait_load_end, memlens_wait_operand, memlens_wait_operand_end",
-    ".hidden memlens_wait_store, memlens_wait_store_end, memlens_wait_divide, memlens_wait_divide_end",
-    "memlens_wait_load:",
-    "mov rdi, [rdi]",
-    ".rept 4",
-    "add r8, 1",
-    "add r9, 1",
-    "add r10, 1",
-    "add r11, 1",
-    ".endr",
-    "dec rsi",
-    "jnz memlens_wait_load",
-    "memlens_wait_load_end:",
-    "mov rax, rdi",
-    "ret",
-    ".p2align 6",
-    "memlens_wait_operand:",
-    "xor eax, eax",
-    "add r8, 1",
-    "add r9, 1",
-    "xor rax, [rdi]",
-    "mov rdi, rax",
-    ".rept 4",
-    "add r8, 1",
-    "add r9, 1",
-    "add r10, 1",
-    ".endr",
-    "dec rsi",
-    "jnz memlens_wait_operand",
-    "memlens_wait_operand_end:",
-    "mov rax, rdi",
-    "ret",
-    // rdi: the first line; places by a linear congruential generator (D. E. Knuth, MMIX), of which the
-    // highest bits choose one of 2^20 lines.
-    ".p2align 6",
-    "memlens_wait_store:",
-    "mov r8, rsi",
-    "mov r9, 6364136223846793005",
-    "2:",
-    "imul r8, r9",
-    "add r8, 1442695",
-    "mov r10, r8",
-    "shr r10, 44",
-    "shl r10, 6",
-    "mov [rdi + r10 + 8], r8",
-    ".rept 3",
-    "add rax, 1",
-    "add rcx, 1",
-    "add rdx, 1",
-    ".endr",
-    "dec rsi",
-    "jnz 2b",
-    "memlens_wait_store_end:",
-    "mov rax, rdi",
-    "ret",
-    ".p2align 6",
-    "memlens_wait_divide:",
-    "mov rcx, rsi",
-    "or rcx, 1",
-    "mov rax, rdi",
-    "2:",
-    "xor edx, edx",
-    "add rax, r8",
-    "div rcx",
-    ".rept 4",
-    "add r9, 1",
-    "add r10, 1",
-    "add r11, 1",
-    ".endr",
-    "dec rsi",
-    "jnz 2b",
-    "memlens_wait_divide_end:",
-    "mov rax, rdi",
-    "ret",
-);
-
-unsafe extern "C" {
-    fn memlens_wait_load(chain: *const usize, rounds: u64) -> *const usize;
-    fn memlens_wait_load_end();
-    fn memlens_wait_operand(chain: *const usize, rounds: u64) -> *const usize;
-    fn memlens_wait_operand_end();
-    fn memlens_wait_store(chain: *const usize, rounds: u64) -> *const usize;
-    fn memlens_wait_store_end();
-    fn memlens_wait_divide(chain: *const usize, rounds: u64) -> *const usize;
-    fn memlens_wait_divide_end();
-}
-
-type Code = unsafe extern "C" fn(*const usize, u64) -> *const usize;
-
-/// A loop of known code.
-struct KnownLoop {
-    name: &'static str,
-    code: Code,
-    end: unsafe extern "C" fn(),
-    /// The first instruction of the loop, and the one that waits: positions in the code.
-    first: usize,
-    waits: usize,
-}
-
-const LOOPS: [KnownLoop; 4] = [
-    KnownLoop { name: "load", code: memlens_wait_load, end: memlens_wait_load_end, first: 0, waits: 0 },
-    KnownLoop {
-        name: "operand",
-        code: memlens_wait_operand,
-        end: memlens_wait_operand_end,
-        first: 0,
-        waits: 3,
-    },
-    KnownLoop { name: "store", code: memlens_wait_store, end: memlens_wait_store_end, first: 2, waits: 7 },
-    KnownLoop { name: "divide", code: memlens_wait_divide, end: memlens_wait_divide_end, first: 3, waits: 5 },
-];
 
 /// Where the samples of one loop landed.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -229,15 +113,6 @@ pub fn measure(choice: EventChoice) -> Result<(SampleEvent, Vec<LoopSkid>), Skid
 }
 
 impl KnownLoop {
-    /// The addresses of the loop's instructions, in the order of code.
-    fn instructions(&self) -> Vec<u64> {
-        let (start, end) = (self.code as usize, self.end as usize);
-        // SAFETY: both labels are in one piece of code above, the end behind the start.
-        let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, end - start) };
-        let decoder = Decoder::with_ip(64, bytes, start as u64, DecoderOptions::NONE);
-        decoder.into_iter().map(|instruction| instruction.ip()).collect()
-    }
-
     fn histogram(&self, addresses: &[u64]) -> LoopSkid {
         let all = self.instructions();
         let body = &all[self.first..];
@@ -261,16 +136,24 @@ mod tests {
 
     #[test]
     fn the_loops_are_what_they_say() {
-        let lengths = LOOPS.map(|known| known.instructions().len());
+        let lengths: Vec<usize> = LOOPS.iter().map(|known| known.instructions().len()).collect();
         // One load, 16 additions, two that count; xor, 2, xor, mov, 12, 2; 2 before, 6, 9, 2; 3, 3, 12, 2.
+        #[cfg(target_arch = "x86_64")]
         assert_eq!(lengths, [19, 19, 19, 20]);
-        let landed = |known: &KnownLoop, at: usize| known.histogram(&[known.instructions()[at]]).samples;
-        // At the waiting one, and around the loop at the one before it.
-        assert_eq!(landed(&LOOPS[1], 3)[0], 1);
-        assert_eq!(landed(&LOOPS[1], 2)[18], 1);
-        assert_eq!(landed(&LOOPS[2], 8)[1], 1);
-        assert_eq!(landed(&LOOPS[3], 6)[1], 1);
-        assert_eq!(LOOPS[3].histogram(&[LOOPS[3].instructions()[0], 0]).elsewhere, 2);
+        // One load, 16, 2; 7 before, 4, 9, 2; 2, 2, 12, 2.
+        #[cfg(target_arch = "aarch64")]
+        assert_eq!(lengths, [19, 22, 18]);
+        for known in &LOOPS {
+            let all = known.instructions();
+            let landed = |at: usize| known.histogram(&[all[at]]).samples;
+            // At the waiting one, behind it, and around the loop at the one before it.
+            assert_eq!(landed(known.waits)[0], 1, "{}", known.name);
+            assert_eq!(landed(known.waits + 1)[1], 1, "{}", known.name);
+            let before = if known.waits == known.first { all.len() - 1 } else { known.waits - 1 };
+            assert_eq!(landed(before).last(), Some(&1), "{}", known.name);
+            let outside = known.first.checked_sub(1).map_or(0, |at| all[at]);
+            assert_eq!(known.histogram(&[outside, 0]).elsewhere, 2, "{}", known.name);
+        }
     }
 
     #[test]
