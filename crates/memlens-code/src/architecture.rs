@@ -14,6 +14,9 @@ pub enum Architecture {
 }
 
 impl Architecture {
+    /// That of the machine which runs this.
+    pub const HOST: Self = if cfg!(target_arch = "aarch64") { Self::AArch64 } else { Self::X86_64 };
+
     /// That of a 64-bit ELF file by its field `e_machine` (System V ABI, "ELF header"); None: another one.
     pub const fn from_elf_machine(machine: u16) -> Option<Self> {
         match machine {

@@ -195,18 +195,17 @@ impl Vectors {
 
     /// All that this processor can do, the best last.
     fn available() -> Vec<Self> {
-        let mut all = vec![Self(Width::None)];
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::is_x86_feature_detected as has;
-            if has!("avx2") && has!("bmi2") && has!("popcnt") {
-                all.push(Self(Width::Avx2));
-                if has!("avx512f") && has!("avx512dq") && has!("avx512vl") {
-                    all.push(Self(Width::Avx512));
-                }
-            }
+            let has_avx2 = has!("avx2") && has!("bmi2") && has!("popcnt");
+            let has_avx512 = has_avx2 && has!("avx512f") && has!("avx512dq") && has!("avx512vl");
+            let wide = [(has_avx2, Width::Avx2), (has_avx512, Width::Avx512)];
+            let wide = wide.into_iter().filter_map(|(has, width)| has.then_some(width));
+            [Width::None].into_iter().chain(wide).map(Self).collect()
         }
-        all
+        #[cfg(not(target_arch = "x86_64"))]
+        vec![Self(Width::None)]
     }
 }
 

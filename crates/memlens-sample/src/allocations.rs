@@ -10,13 +10,15 @@ use memlens_agent_host::{
     Agent, AgentError, AgentLosses, AgentOptions, AgentRecord, Attached, BurstOptions, Event,
     check_preloadable,
 };
+use memlens_code::Architecture;
 use memlens_events::burst::{REFERENCE_WORDS, Reference};
 
 pub use memlens_agent_host::Watch;
 
 use crate::address_space::{mappings_of, running_mappings};
 use crate::heap::HeapEvent;
-use crate::record::{Record, Registers, Sample, TimedRecord};
+use crate::record::{Record, Sample, TimedRecord};
+use crate::registers::Registers;
 use crate::stack_walk::stack_walk;
 
 /// Bytes of stack that are copied with an allocation: with [`MAX_STACK_BYTES`](memlens_events::agent), what call
@@ -341,7 +343,7 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
                 period: period_ns,
                 is_user: true,
                 in_call,
-                registers: Some(Registers { values: registers, ip }),
+                registers: Some(Registers::new(Architecture::HOST, &registers, ip)),
                 stack: stack.to_vec(),
                 ..Sample::default()
             };

@@ -20,10 +20,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use memlens_code::Architecture;
 use memlens_profile::SampleUnit;
 use perf_event_open_sys::bindings as abi;
 
-use crate::record::{Layout, USER_REGISTERS};
+use crate::record::Layout;
+use crate::registers::PerfRegisters;
 use crate::ring::SMALLEST;
 
 /// Where the kernel lists its event sources.
@@ -215,7 +217,7 @@ impl SampleEvent {
             | abi::PERF_SAMPLE_PERIOD;
         if !self.is_bare {
             wanted |= abi::PERF_SAMPLE_REGS_USER;
-            attributes.sample_regs_user = USER_REGISTERS;
+            attributes.sample_regs_user = PerfRegisters::of(Architecture::HOST).mask();
         }
         if self.stack_bytes > 0 {
             wanted |= abi::PERF_SAMPLE_STACK_USER;

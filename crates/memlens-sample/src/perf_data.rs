@@ -10,6 +10,7 @@ use std::io::{self, BufReader, Read, Seek};
 
 use linux_perf_data::linux_perf_event_reader::{PerfEventType, SamplingPolicy, SoftwareCounterType};
 use linux_perf_data::{AttributeDescription, PerfFileReader, PerfFileRecord};
+use memlens_code::Architecture;
 use memlens_profile::Profile;
 use perf_event_open_sys::bindings as abi;
 use thiserror::Error;
@@ -17,6 +18,7 @@ use thiserror::Error;
 use crate::imported::Imported;
 use crate::perf_data_sizes::{Container, check_sizes};
 use crate::record::Layout;
+use crate::registers::PerfRegisters;
 
 /// Why a file cannot be imported. Reads after "failed to".
 #[derive(Debug, Error)]
@@ -66,7 +68,9 @@ pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataE
     }
     .map_err(damaged)?;
     let attributes: Vec<AttributeDescription> = perf_file.event_attributes().to_vec();
-    let layouts: Vec<Layout> = attributes.iter().map(layout_of).collect();
+    let machine = perf_file.arch().ok().flatten().map(str::to_owned);
+    let layouts: Vec<Layout> =
+        attributes.iter().map(|attribute| layout_of(attribute, machine.as_deref())).collect();
     let names: Vec<&str> = attributes.iter().map(name_of).collect();
     let mut imported = Imported::new();
     let mut records = 0u64;
@@ -118,9 +122,22 @@ fn name_of(description: &AttributeDescription) -> &str {
     }
 }
 
-fn layout_of(description: &AttributeDescription) -> Layout {
+/// Where things are in an event's samples, recorded on a machine that is called so (uname(2)): in pipe mode it may be told later
+/// than samples are, and only AArch64 has registers of such numbers then.
+fn layout_of(description: &AttributeDescription, machine: Option<&str>) -> Layout {
     let attribute = &description.attr;
+    let registers = attribute.sample_regs_user | attribute.sample_regs_intr;
+    let architecture = match machine {
+        Some("x86_64") => Some(Architecture::X86_64),
+        Some("aarch64" | "arm64") => Some(Architecture::AArch64),
+        Some(_) => None,
+        None if registers >> PerfRegisters::of(Architecture::X86_64).count() != 0 => {
+            Some(Architecture::AArch64)
+        }
+        None => Some(Architecture::X86_64),
+    };
     Layout {
+        architecture,
         sample_type: attribute.sample_format.bits(),
         read_format: attribute.read_format.bits(),
         user_registers: attribute.sample_regs_user,

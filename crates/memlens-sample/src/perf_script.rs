@@ -22,17 +22,13 @@ use memlens_profile::Profile;
 use thiserror::Error;
 
 use crate::imported::Imported;
-use crate::record::{NewMapping, PERF_IP, PERF_REGISTERS, Record, Registers, Sample, TimedRecord};
+use crate::record::{NewMapping, Record, Sample, TimedRecord};
+use crate::registers::{PerfRegisters, Registers};
 
 /// Longer lines than this are cut: no line of perf's comes near.
 const MAX_LINE_BYTES: u64 = 1 << 20;
-/// Names of `PERF_REG_X86_*` (tools/perf/util/perf_regs.c); empty: not asked for.
-const REGISTER_NAMES: [&str; 24] = [
-    "AX", "BX", "CX", "DX", "SI", "DI", "BP", "SP", "IP", "FLAGS", "CS", "SS", "DS", "ES", "FS", "GS", "R8",
-    "R9", "R10", "R11", "R12", "R13", "R14", "R15",
-];
-/// Addresses from here on are the kernel's (Linux, x86-64 with 48-bit addresses).
-const KERNEL: u64 = 0xffff_8000_0000_0000;
+/// Addresses from here on are the kernel's (Linux, AArch64 with 48-bit addresses; on x86-64 nothing is below their middle).
+const KERNEL: u64 = 0xffff_0000_0000_0000;
 /// Where files are laid out whose mappings the text does not tell: outside of what a program can use.
 const MADE_UP: u64 = 0x0100_0000_0000_0000;
 /// Room for each of them.
@@ -300,7 +296,7 @@ fn frame(line: &str) -> Option<ScriptFrame> {
 
 /// ` ABI:2    AX:0x1312d00 …`; None if one that is needed is missing, or the process is no 64-bit one.
 fn registers(text: &str) -> Option<Registers> {
-    let mut by_perf = [None; REGISTER_NAMES.len()];
+    let (mut by_perf, mut owner) = ([None; 64], None);
     let mut list = words(text).filter_map(|(_, word)| word.split_once(':'));
     if list.next()? != ("ABI", "2") {
         return None;
@@ -308,17 +304,14 @@ fn registers(text: &str) -> Option<Registers> {
     for (name, value) in list {
         // Registers at the interrupt may stand before those in user mode.
         if name == "ABI" {
-            by_perf = [None; REGISTER_NAMES.len()];
+            by_perf = [None; 64];
         }
-        if let Some(number) = REGISTER_NAMES.iter().position(|known| *known == name) {
+        if let Some((architecture, number)) = PerfRegisters::named(name) {
             by_perf[number] = value.strip_prefix("0x").and_then(hex);
+            owner = Some(architecture);
         }
     }
-    let mut values = [0; 16];
-    for (value, perf) in values.iter_mut().zip(PERF_REGISTERS) {
-        *value = by_perf[perf as usize]?;
-    }
-    Some(Registers { values, ip: by_perf[PERF_IP as usize]? })
+    owner?.gathered(|number| by_perf[number])
 }
 
 /// ` 25536/25536: [0x55a3(0x1000) @ 0x1000 fe:00 1028 227]: r-xp /opt/t`
@@ -538,6 +531,7 @@ mod tests {
     use memlens_profile::IN_KERNEL;
 
     use super::*;
+    use memlens_code::Architecture;
 
     fn sample(line: &str) -> ScriptSample {
         match ScriptLine::parse(line) {
@@ -606,7 +600,16 @@ mod tests {
                     IP:0x9    R8:0xa   R9:0xb   R10:0xc   R11:0xd   R12:0xe   R13:0xf   R14:0x10   R15:0x11 ";
         // rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp.
         let values = [1, 4, 3, 2, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17];
-        assert_eq!(ScriptLine::parse(text), ScriptLine::Registers(Some(Registers { values, ip: 9 })));
+        let registers = Registers::new(Architecture::X86_64, &values, 9);
+        assert_eq!(ScriptLine::parse(text), ScriptLine::Registers(Some(registers)));
+        let list =
+            |names: std::ops::Range<u64>| names.map(|n| format!(" x{n}:{:#x} ", n + 1)).collect::<String>();
+        let text = format!(" ABI:2 {} lr:0x1f sp:0x20 pc:0x21 ", list(0..30));
+        let values: Vec<u64> = (1..=32).collect();
+        let registers = Registers::new(Architecture::AArch64, &values, 0x21);
+        assert_eq!(ScriptLine::parse(&text), ScriptLine::Registers(Some(registers)));
+        let text = format!(" ABI:2 {} lr:0x1f sp:0x20 pc:0x21 ", list(0..29));
+        assert_eq!(ScriptLine::parse(&text), ScriptLine::Registers(None));
         assert_eq!(ScriptLine::parse(" ABI:2    AX:0x1"), ScriptLine::Registers(None));
         for (line, expected) in [
             ("", ScriptLine::End),

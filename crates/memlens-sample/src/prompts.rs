@@ -12,7 +12,7 @@
 //! # Never harm the target
 //! The signal is SIGURG, which does nothing to a process that has no handler for it: it may come after the agent has left, or in another program that
 //! was executed. It needs no room among queued signals, for want of which the kernel would send `SIGIO` instead. The agent says whether it has the
-//! handler (`memlens-agent/src/prompts.rs`): a program that uses the signal gets none.
+//! handler (`memlens-agent/src/bursts/prompts.rs`): a program that uses the signal gets none.
 //!
 //! Sources: perf_event_open(2); fcntl(2); Linux, `fs/fcntl.c`, `send_sigio_to_task`, and `kernel/signal.c`, `__send_signal_locked`.
 #![allow(unsafe_code)]

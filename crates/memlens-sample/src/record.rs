@@ -3,26 +3,14 @@
 //! Source: linux/perf_event.h, `enum perf_event_type` (Linux 6.12), which states the order of the
 //! fields. The layout of a sample follows from the attributes its event was opened with.
 
+use memlens_code::Architecture;
 use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::Reference;
 use perf_event_open_sys::bindings as abi;
 use thiserror::Error;
 
 use crate::heap::HeapEvent;
-
-/// General-purpose registers by DWARF number (System V ABI AMD64 1.0, figure 3.36).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Registers {
-    /// rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 … r15.
-    pub values: [u64; 16],
-    /// The instruction pointer.
-    pub ip: u64,
-}
-
-/// rsp.
-pub const RSP: usize = 7;
-/// rbp.
-pub const RBP: usize = 6;
+use crate::registers::{PerfRegisters, Registers};
 
 /// One sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +36,7 @@ pub struct Sample {
     pub in_call: bool,
     /// Registers in user mode.
     pub registers: Option<Registers>,
-    /// The stack from rsp upwards.
+    /// The stack from its pointer upwards.
     pub stack: Vec<u8>,
     /// Latency or other weight, as the processor defines it.
     pub weight: u64,
@@ -216,8 +204,10 @@ pub struct RecordError {
 }
 
 /// What decides where the fields of a record are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
+    /// Whose registers samples have; None: of an architecture that is not known, and they mean nothing.
+    pub architecture: Option<Architecture>,
     /// `perf_event_attr.sample_type`.
     pub sample_type: u64,
     /// `read_format`.
@@ -233,15 +223,6 @@ pub struct Layout {
     /// What a sample stands for that does not say it: `sample_period`.
     pub fixed_period: u64,
 }
-
-/// What is asked of `sample_regs_user`: all general-purpose registers and the instruction pointer
-/// (arch/x86/include/uapi/asm/perf_regs.h: ax bx cx dx si di bp sp ip … r8 is 16).
-pub const USER_REGISTERS: u64 = 0x1ff | (0xff << 16);
-
-/// perf's number of each register of DWARF's order.
-pub const PERF_REGISTERS: [u32; 16] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23];
-/// perf's number of the instruction pointer.
-pub const PERF_IP: u32 = 8;
 
 struct Cursor<'a> {
     rest: &'a [u8],
@@ -275,6 +256,22 @@ impl<'a> Cursor<'a> {
         let bytes = self.rest.get(..self.rest.len().saturating_sub(ends)).unwrap_or_default();
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+}
+
+impl Default for Layout {
+    /// Nothing, of this machine.
+    fn default() -> Self {
+        Self {
+            architecture: Some(Architecture::HOST),
+            sample_type: 0,
+            read_format: 0,
+            user_registers: 0,
+            interrupt_registers: 0,
+            branch_sample_type: 0,
+            has_sample_id: false,
+            fixed_period: 0,
+        }
     }
 }
 
@@ -429,7 +426,7 @@ impl Layout {
             cursor.words(count.checked_mul(3).ok_or(cursor.error)?)?;
         }
         if has(abi::PERF_SAMPLE_REGS_USER) {
-            sample.registers = registers(cursor, self.user_registers)?;
+            sample.registers = self.registers(cursor, self.user_registers)?;
         }
         if has(abi::PERF_SAMPLE_STACK_USER) {
             let room = cursor.u64()?;
@@ -452,7 +449,7 @@ impl Layout {
             cursor.u64()?;
         }
         if has(abi::PERF_SAMPLE_REGS_INTR) {
-            let at_interrupt = registers(cursor, self.interrupt_registers)?;
+            let at_interrupt = self.registers(cursor, self.interrupt_registers)?;
             // Of a precise event these are the sampled instruction's.
             if sample.is_exact && at_interrupt.is_some() {
                 sample.registers = at_interrupt;
@@ -481,28 +478,24 @@ impl Layout {
         cursor.words(words)?;
         Ok(())
     }
-}
 
-/// The registers of `mask`, lowest bit first; None if the kernel had none.
-fn registers(cursor: &mut Cursor<'_>, mask: u64) -> Result<Option<Registers>, RecordError> {
-    let abi = cursor.u64()?;
-    if abi == 0 {
-        return Ok(None);
+    /// The registers of `mask`, lowest bit first; None if the kernel had none, not all that are needed, or those of a
+    /// process that is no 64-bit one.
+    fn registers(&self, cursor: &mut Cursor<'_>, mask: u64) -> Result<Option<Registers>, RecordError> {
+        let kind = cursor.u64()?;
+        if kind == 0 {
+            return Ok(None);
+        }
+        let mut by_perf = [0u64; 64];
+        for bit in (0..64).filter(|bit| mask & (1 << bit) != 0) {
+            by_perf[bit] = cursor.u64()?;
+        }
+        if kind != u64::from(abi::PERF_SAMPLE_REGS_ABI_64) {
+            return Ok(None);
+        }
+        let of_mask = |number: usize| (mask >> number & 1 == 1).then_some(by_perf[number]);
+        Ok(self.architecture.and_then(|architecture| PerfRegisters::of(architecture).gathered(of_mask)))
     }
-    let mut by_perf = [0u64; 64];
-    for bit in (0..64).filter(|bit| mask & (1 << bit) != 0) {
-        by_perf[bit] = cursor.u64()?;
-    }
-    let wanted = USER_REGISTERS;
-    // All, and of a 64-bit process (PERF_SAMPLE_REGS_ABI_64).
-    if mask & wanted != wanted || abi != 2 {
-        return Ok(None);
-    }
-    let mut values = [0; 16];
-    for (value, perf) in values.iter_mut().zip(PERF_REGISTERS) {
-        *value = by_perf[perf as usize];
-    }
-    Ok(Some(Registers { values, ip: by_perf[PERF_IP as usize] }))
 }
 
 #[cfg(test)]
@@ -560,8 +553,9 @@ mod tests {
     #[test]
     fn registers_come_in_dwarfs_order_and_the_stack_only_as_far_as_it_is_valid() {
         let layout = Layout {
+            architecture: Some(Architecture::X86_64),
             sample_type: u64::from(abi::PERF_SAMPLE_REGS_USER | abi::PERF_SAMPLE_STACK_USER),
-            user_registers: USER_REGISTERS,
+            user_registers: PerfRegisters::of(Architecture::X86_64).mask(),
             ..Layout::default()
         };
         // abi 64; ax bx cx dx si di bp sp ip r8 … r15; 16 bytes of room, 8 of them valid.
@@ -607,7 +601,9 @@ mod tests {
             state >> 20
         };
         for _ in 0..20_000 {
+            let architectures = [None, Some(Architecture::X86_64), Some(Architecture::AArch64)];
             let layout = Layout {
+                architecture: architectures[next() as usize % 3],
                 sample_type: next(),
                 read_format: next(),
                 user_registers: next() << 20 | next(),

@@ -23,7 +23,7 @@ use crate::heap_blocks::BlockArea;
 use crate::live_course::LiveCourse;
 use crate::modules::Files;
 use crate::process::thread_cpu_ns;
-use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
+use crate::record::{NewMapping, Record, Sample, TimedRecord};
 use crate::spot::{Found, HeapMemory, STACK_BYTES, SampleView, Spot};
 use crate::unwinder::{RED_ZONE, StackFrame, UnwindCache, frame_around};
 use crate::waiting_stack::{ThreadStack, WaitingStacks};
@@ -591,11 +591,12 @@ impl Recording {
     fn is_on_stack_of(&self, sample: &Sample, spot: &Spot, address: u64) -> bool {
         let is_anonymous = matches!(spot, Spot::Heap(HeapMemory { area: Area::Anonymous, .. }));
         let Some(registers) = sample.registers.as_ref().filter(|_| is_anonymous) else { return false };
-        let low = registers.values[RSP].wrapping_sub(RED_ZONE);
+        let low = registers.stack_pointer().wrapping_sub(RED_ZONE);
         let area = self.spaces.get(&sample.pid).and_then(|space| space.area(address));
         // Stacks that a program takes from its heap share a mapping with other data, a much larger one mostly.
         let is_of_thread = |area: &Range<u64>| area.end - area.start <= LARGEST_STACK;
-        low <= address && area.filter(is_of_thread).is_some_and(|area| area.contains(&registers.values[RSP]))
+        low <= address
+            && area.filter(is_of_thread).is_some_and(|area| area.contains(&registers.stack_pointer()))
     }
 
     /// As [`Self::locate`], without the heap; the third value is the address, if it is known.
@@ -627,7 +628,7 @@ impl Recording {
         if self.bursts.is_some()
             && let Some(registers) = &sample.registers
         {
-            self.stacks.insert(thread, (registers.values[RSP], self.frames.clone()));
+            self.stacks.insert(thread, (registers.stack_pointer(), self.frames.clone()));
         }
         let is_first = sample.tid == sample.pid;
         if is_first {

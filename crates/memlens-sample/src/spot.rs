@@ -8,7 +8,8 @@ use crate::address_space::{AddressSpace, Area, Code, Place};
 use crate::modules::Files;
 use crate::naming::below_thread_pointer;
 use crate::on_behalf::is_on_behalf;
-use crate::record::{RSP, Registers, Sample};
+use crate::record::Sample;
+use crate::registers::Registers;
 use crate::unwinder::{RED_ZONE, StackFrame, frame_around};
 
 /// The usual limit of the first thread's stack (setrlimit(2), `RLIMIT_STACK`).
@@ -138,7 +139,7 @@ impl Found {
 }
 
 impl SampleView<'_> {
-    /// What an address belongs to: a frame if it lies between rsp and the outermost frame that was found,
+    /// What an address belongs to: a frame if it lies between the stack pointer and the outermost frame that was found,
     /// else what is mapped.
     pub fn at(&self, address: u64) -> Spot {
         if let Some(frame) = self.frame_at(address) {
@@ -156,8 +157,8 @@ impl SampleView<'_> {
             Place::Area(area) => Spot::Area(area),
             Place::Unmapped => {
                 // The first thread's stack grows without a record, by its limit at most.
-                let rsp = self.sample.registers.map_or(0, |registers| registers.values[RSP]);
-                match rsp.checked_sub(RED_ZONE).and_then(|low| address.checked_sub(low)) {
+                let pointer = self.sample.registers.map_or(0, |registers| registers.stack_pointer());
+                match pointer.checked_sub(RED_ZONE).and_then(|low| address.checked_sub(low)) {
                     Some(above) if above < STACK_BYTES => Spot::Stack,
                     _ => Spot::Unmapped,
                 }
@@ -166,7 +167,7 @@ impl SampleView<'_> {
     }
 
     fn frame_at(&self, address: u64) -> Option<Spot> {
-        let pointer = self.sample.registers?.values[RSP];
+        let pointer = self.sample.registers?.stack_pointer();
         let (_, pc, cfa) = frame_around(pointer, self.frames, address)?;
         Some(Spot::in_frame(self.space.code(pc), cfa, address))
     }
@@ -179,7 +180,7 @@ impl SampleView<'_> {
 
     /// Where an access goes, by the registers that were sampled at `pc` behind it.
     pub fn computed(&self, access: &WaitingAccess, registers: &Registers, pc: u64) -> Found {
-        let value = |register: Register| registers.values.get(usize::from(register.0)).copied();
+        let value = |register: Register| registers.get(register);
         let expression = &access.address;
         if let Some(address) = access.address(value) {
             let address = match expression.is_svma() {

@@ -1,10 +1,13 @@
 //! Stacks of a running process's threads, followed so that one can be borrowed (`memlens-inject`).
 
-use memlens_agent_host::{Registers, WalkStack};
+use memlens_agent_host as host;
+use memlens_agent_host::WalkStack;
+use memlens_code::Architecture;
 
 use crate::address_space::{AddressSpace, running_mappings};
 use crate::modules::Files;
-use crate::record::{self, Sample};
+use crate::record::Sample;
+use crate::registers::Registers;
 use crate::unwinder::UnwindCache;
 
 /// Bytes of a stack that are looked at.
@@ -20,11 +23,11 @@ pub fn stack_walk(pid: u32) -> Box<WalkStack<'static>> {
         }
     };
     look(&mut space, &mut files);
-    Box::new(move |registers: &Registers, stack: &[u8]| {
+    Box::new(move |registers: &host::Registers, stack: &[u8]| {
         let sample = Sample {
             pid,
             ip: registers.ip(),
-            registers: Some(record::Registers { values: registers.by_number(), ip: registers.ip() }),
+            registers: Some(Registers::new(Architecture::HOST, &registers.by_number(), registers.ip())),
             stack: stack[..stack.len().min(STACK_BYTES)].to_vec(),
             ..Sample::default()
         };

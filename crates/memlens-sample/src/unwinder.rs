@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAarch64};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module as UnwindModule, Unwinder as _};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module as UnwindModule, Unwinder};
+use memlens_code::Architecture;
 use memlens_events::agent::Caller;
 use object::{Object, ObjectSection, ReadRef};
 
-use crate::record::{RBP, RSP, Sample};
+use crate::record::Sample;
 
 /// Frames of one stack at most.
 const MAX_FRAMES: usize = 512;
@@ -20,6 +22,7 @@ type LocatedSection = ((u64, u64), Arc<[u8]>);
 /// What unwinding needs of a file: the sections with call frame information.
 #[derive(Clone, Debug, Default)]
 pub struct UnwindSections {
+    architecture: Option<Architecture>,
     text: Option<(u64, u64)>,
     got: Option<(u64, u64)>,
     eh_frame: Option<LocatedSection>,
@@ -38,7 +41,13 @@ impl UnwindSections {
             let data = file.section_by_name(name)?.data().ok().filter(|data| !data.is_empty())?;
             Some(Arc::from(data))
         };
+        let architecture = match file.architecture() {
+            object::Architecture::X86_64 => Some(Architecture::X86_64),
+            object::Architecture::Aarch64 => Some(Architecture::AArch64),
+            _ => None,
+        };
         Self {
+            architecture,
             text: range(".text"),
             got: range(".got"),
             eh_frame: range(".eh_frame").zip(data(".eh_frame")),
@@ -93,15 +102,19 @@ pub fn frame_around(pointer: u64, frames: &[StackFrame], address: u64) -> Option
     None
 }
 
-/// The unwinder of one process.
+/// The unwinder of one process. Files of several architectures may be known, of which a process executes one.
 #[derive(Clone)]
 pub struct StackUnwinder {
-    unwinder: UnwinderX86_64<Arc<[u8]>>,
+    x86_64: UnwinderX86_64<Arc<[u8]>>,
+    aarch64: UnwinderAarch64<Arc<[u8]>>,
 }
 
 /// Rules that were looked up before; one for all processes.
 #[derive(Default)]
-pub struct UnwindCache(CacheX86_64);
+pub struct UnwindCache {
+    x86_64: CacheX86_64,
+    aarch64: CacheAarch64,
+}
 
 impl std::fmt::Debug for UnwindCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -117,9 +130,24 @@ impl std::fmt::Debug for StackUnwinder {
 
 impl Default for StackUnwinder {
     fn default() -> Self {
-        Self { unwinder: UnwinderX86_64::new() }
+        Self { x86_64: UnwinderX86_64::new(), aarch64: UnwinderAarch64::new() }
     }
 }
+
+/// Where a walk begins: an instruction or a return address, and the registers there.
+#[derive(Clone, Copy, Debug)]
+struct Begin {
+    address: FrameAddress,
+    sp: u64,
+    /// rbp or x29.
+    frame_pointer: u64,
+    /// x30.
+    link: u64,
+}
+
+/// Bits of a return address that are an address on AArch64: those above may be its signature (Arm ARM DDI 0487, D8.10, of 48-bit
+/// addresses, which programs have that do not ask for more).
+const SIGNED_ADDRESS: PtrAuthMask = PtrAuthMask((1 << 48) - 1);
 
 impl StackUnwinder {
     /// A file is mapped at `start..end`, its addresses shifted by `bias`.
@@ -136,25 +164,37 @@ impl StackUnwinder {
             debug_frame: sections.debug_frame.clone(),
             ..ExplicitModuleSectionInfo::default()
         };
-        self.unwinder.add_module(UnwindModule::new(String::new(), start..end, bias, info));
+        let module = UnwindModule::new(String::new(), start..end, bias, info);
+        match sections.architecture {
+            Some(Architecture::X86_64) => self.x86_64.add_module(module),
+            Some(Architecture::AArch64) => self.aarch64.add_module(module),
+            None => {}
+        }
     }
 
     /// What was mapped from `start` on is gone.
     pub fn remove(&mut self, start: u64) {
-        self.unwinder.remove_module(start);
+        self.x86_64.remove_module(start);
+        self.aarch64.remove_module(start);
     }
 
     /// The stack of a sample, innermost first, and whether its outermost frame was reached.
     pub fn unwind(&self, sample: &Sample, cache: &mut UnwindCache, frames: &mut Vec<StackFrame>) -> bool {
-        frames.clear();
-        let Some(registers) = &sample.registers else { return false };
-        let state = UnwindRegsX86_64::new(registers.ip, registers.values[RSP], registers.values[RBP]);
-        let address = FrameAddress::from_instruction_pointer(registers.ip);
-        self.walk(address, state, words_of(&sample.stack, state.sp()), cache, frames)
+        let Some(registers) = &sample.registers else {
+            frames.clear();
+            return false;
+        };
+        let begin = Begin {
+            address: FrameAddress::from_instruction_pointer(registers.ip),
+            sp: registers.stack_pointer(),
+            frame_pointer: registers.frame_pointer(),
+            link: registers.link(),
+        };
+        self.walk(registers.architecture, begin, words_of(&sample.stack, begin.sp), cache, frames)
     }
 
-    /// The stack of a thread at an instruction, of whose registers the stack pointer is known alone, in memory that can be read: as
-    /// [`Self::unwind`].
+    /// The stack of a thread of this machine at an instruction, of whose registers the stack pointer is known alone, in memory that can
+    /// be read: as [`Self::unwind`].
     pub fn unwind_memory(
         &self,
         ip: u64,
@@ -163,12 +203,12 @@ impl StackUnwinder {
         cache: &mut UnwindCache,
         frames: &mut Vec<StackFrame>,
     ) -> bool {
-        frames.clear();
-        let state = UnwindRegsX86_64::new(ip, pointer, 0);
-        self.walk(FrameAddress::from_instruction_pointer(ip), state, word, cache, frames)
+        let address = FrameAddress::from_instruction_pointer(ip);
+        let begin = Begin { address, sp: pointer, frame_pointer: 0, link: 0 };
+        self.walk(Architecture::HOST, begin, word, cache, frames)
     }
 
-    /// The stack of a call, from its return address on: as [`Self::unwind`].
+    /// The stack of a call on this machine, from its return address on: as [`Self::unwind`].
     pub fn unwind_call(
         &self,
         caller: &Caller,
@@ -176,34 +216,62 @@ impl StackUnwinder {
         cache: &mut UnwindCache,
         frames: &mut Vec<StackFrame>,
     ) -> bool {
-        frames.clear();
-        let Some(address) = FrameAddress::from_return_address(caller.ip) else { return false };
-        let state = UnwindRegsX86_64::new(caller.ip, caller.sp, caller.bp);
-        self.walk(address, state, words_of(stack, caller.sp), cache, frames)
+        let Some(address) = FrameAddress::from_return_address(caller.ip) else {
+            frames.clear();
+            return false;
+        };
+        // Whoever calls has its own return address on the stack.
+        let begin = Begin { address, sp: caller.sp, frame_pointer: caller.bp, link: 0 };
+        self.walk(Architecture::HOST, begin, words_of(stack, caller.sp), cache, frames)
     }
 
     fn walk(
         &self,
-        mut address: FrameAddress,
-        mut state: UnwindRegsX86_64,
-        mut word: impl FnMut(u64) -> Result<u64, ()>,
+        architecture: Architecture,
+        begin: Begin,
+        word: impl FnMut(u64) -> Result<u64, ()>,
         cache: &mut UnwindCache,
         frames: &mut Vec<StackFrame>,
     ) -> bool {
-        let mut pc = state.ip();
-        loop {
-            let found = self.unwinder.unwind_frame(address, &mut state, &mut cache.0, &mut word);
-            // After a return the stack pointer is the CFA (System V ABI AMD64 1.0, section 3.2.2).
-            let cfa = matches!(found, Ok(Some(_))).then(|| state.sp());
-            frames.push(StackFrame { pc, cfa });
-            match found {
-                Ok(Some(return_address)) if frames.len() < MAX_FRAMES => {
-                    let Some(next) = FrameAddress::from_return_address(return_address) else { return true };
-                    (address, pc) = (next, return_address);
-                }
-                Ok(None) => return true,
-                _ => return false,
+        let Begin { address, sp, frame_pointer, link } = begin;
+        match architecture {
+            Architecture::X86_64 => {
+                let state = UnwindRegsX86_64::new(address.address(), sp, frame_pointer);
+                let way = (&self.x86_64, &mut cache.x86_64, UnwindRegsX86_64::sp);
+                walk_by(way, (address, state), word, frames)
             }
+            Architecture::AArch64 => {
+                let state =
+                    UnwindRegsAarch64::new_with_ptr_auth_mask(SIGNED_ADDRESS, link, sp, frame_pointer);
+                let way = (&self.aarch64, &mut cache.aarch64, |state: &UnwindRegsAarch64| state.sp());
+                walk_by(way, (address, state), word, frames)
+            }
+        }
+    }
+}
+
+/// Follows a stack with an architecture's unwinder, its cache and what tells its stack pointer.
+fn walk_by<U: Unwinder>(
+    (unwinder, cache, sp): (&U, &mut U::Cache, impl Fn(&U::UnwindRegs) -> u64),
+    (mut address, mut state): (FrameAddress, U::UnwindRegs),
+    mut word: impl FnMut(u64) -> Result<u64, ()>,
+    frames: &mut Vec<StackFrame>,
+) -> bool {
+    frames.clear();
+    loop {
+        let pc = address.address();
+        let found = unwinder.unwind_frame(address, &mut state, cache, &mut word);
+        // After a return the stack pointer is the CFA (System V ABI AMD64 1.0, section 3.2.2; of AArch64, DWARF for the
+        // Arm 64-bit Architecture, 2023Q3, section 4.3).
+        let cfa = matches!(found, Ok(Some(_))).then(|| sp(&state));
+        frames.push(StackFrame { pc, cfa });
+        match found {
+            Ok(Some(return_address)) if frames.len() < MAX_FRAMES => {
+                let Some(next) = FrameAddress::from_return_address(return_address) else { return true };
+                address = next;
+            }
+            Ok(None) => return true,
+            _ => return false,
         }
     }
 }
