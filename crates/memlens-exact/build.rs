@@ -11,6 +11,10 @@ const EXTENSIONS: [&str; 4] = ["libdrmgr.so", "libdrreg.so", "libdrutil.so", "li
 const CLIENT: &str = "libmemlens_exact_client.so";
 
 fn main() {
+    // The client makes x86-64 instructions.
+    if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|target| target != "x86_64") {
+        return write_table([]);
+    }
     let client = "memlens-exact-client";
     let release = nested(client, &[client, "memlens-events", "memlens-types"], &[]);
     let built = newest_dynamorio(&release.join("build"))

@@ -65,7 +65,7 @@ impl SharedPlan {
             content_hash: CONTENT_HASH,
             files: FILES,
         };
-        let library = Payload::unpack(&carried)?.file(FILES[0].0);
+        let library = Payload::unpack(&carried)?.file("libmemlens_placement_client.so");
         if library.as_os_str().as_bytes().iter().any(|byte| b": \t\n".contains(byte)) {
             return Err(PlacementError::Path(library));
         }

@@ -60,7 +60,7 @@ pub enum ProgramError {
         loader: PathBuf,
     },
     /// The program is for another processor.
-    #[error("{0}: built for another processor ({1}); memlens runs x86-64 programs")]
+    #[error("{0}: built for another processor ({1}); this memlens runs {own} programs", own = own_machine())]
     WrongArchitecture(PathBuf, String),
     /// Running it under a translator would take its privileges away.
     #[error("{0}: setuid or setgid program; run memlens as its owner and in its group instead")]
@@ -187,7 +187,7 @@ fn interpreter_line(head: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
 }
 
 fn check_elf(path: &Path) -> Result<(), ProgramError> {
-    use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_LOAD};
+    use object::elf::{ET_DYN, ET_EXEC, FileHeader64, PT_LOAD};
     let file = fs::File::open(path).map_err(|error| unreadable(path, error))?;
     let cache = ReadCache::new(file);
     let bytes = &cache;
@@ -199,7 +199,7 @@ fn check_elf(path: &Path) -> Result<(), ProgramError> {
     };
     let endian = header.endian().map_err(|_| ProgramError::NotAProgram(path.into()))?;
     let machine = header.e_machine(endian);
-    if machine != EM_X86_64 {
+    if machine != OWN_MACHINE {
         return Err(wrong(machine_name(machine)));
     }
     if ![ET_EXEC, ET_DYN].contains(&header.e_type(endian)) {
@@ -223,10 +223,19 @@ fn check_elf(path: &Path) -> Result<(), ProgramError> {
     Ok(())
 }
 
+/// The `e_machine` of programs that run here.
+const OWN_MACHINE: object::elf::Machine =
+    if cfg!(target_arch = "aarch64") { object::elf::EM_AARCH64 } else { object::elf::EM_X86_64 };
+
+fn own_machine() -> String {
+    machine_name(OWN_MACHINE)
+}
+
 /// What people call an `e_machine`.
 fn machine_name(machine: object::elf::Machine) -> String {
     use object::elf;
     match machine {
+        elf::EM_X86_64 => "x86-64".into(),
         elf::EM_AARCH64 => "AArch64".into(),
         elf::EM_ARM => "32-bit Arm".into(),
         elf::EM_386 => "32-bit x86".into(),

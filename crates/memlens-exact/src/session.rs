@@ -42,6 +42,9 @@ pub enum SessionError {
     /// The command is no program we can run.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// There is no engine for this processor.
+    #[error("exact mode needs an x86-64 processor; --mode sample says which data waits on this one")]
+    NoEngine,
     /// The engine could not be unpacked.
     #[error(transparent)]
     Payload(#[from] PayloadError),
@@ -62,6 +65,9 @@ pub enum SessionError {
     Wait(io::Error),
 }
 
+/// Whether this memlens carries an engine: only for x86-64 does it.
+pub const HAS_ENGINE: bool = cfg!(target_arch = "x86_64");
+
 /// A running program.
 pub struct Session {
     /// Dropped before the segment that it points into.
@@ -78,6 +84,9 @@ impl Session {
     /// Starts the program.
     pub fn start(options: &SessionOptions) -> Result<Self, SessionError> {
         let program = Program::find(&options.command)?;
+        if !HAS_ENGINE {
+            return Err(SessionError::NoEngine);
+        }
         fs::read("/proc/self/maps").map_err(SessionError::NoProc)?;
         let payload = Payload::unpack()?;
         let segment = Segment::create().map_err(SessionError::Segment)?;

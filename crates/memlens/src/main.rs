@@ -60,6 +60,7 @@ mod mode_choice;
 mod observe;
 mod out_name;
 mod output;
+mod processor;
 mod query;
 mod recorder;
 mod report;

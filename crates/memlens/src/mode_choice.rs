@@ -3,6 +3,7 @@
 //! | asked for, or found | mode |
 //! |---|---|
 //! | an option that only one mode has | that one |
+//! | a processor without burst and exact mode: not x86-64 | sample |
 //! | a program that the agent can be preloaded into | burst |
 //! | any other: static, another C library, setuid, Go without cgo | exact |
 //!
@@ -12,6 +13,7 @@
 use memlens_exact::Program;
 use memlens_sample::why_not_preloadable;
 
+use crate::processor::TRANSLATES;
 use crate::run::{Mode, RecordArgs};
 
 /// A mode, and what the user is told of it.
@@ -37,6 +39,10 @@ pub fn choose(args: &RecordArgs) -> Choice {
     }
     if let Some(option) = args.sample.first_of_samples() {
         return because(Mode::Sample, format!("sample mode, because {option} is of samples"));
+    }
+    if !TRANSLATES {
+        let reason = "sample mode: burst and exact mode, which count accesses, need an x86-64 processor";
+        return because(Mode::Sample, reason.into());
     }
     // Whoever runs it says what is wrong with a program that is not there, and takes these options.
     let Ok(found) = Program::find(&args.command) else {

@@ -20,6 +20,7 @@ use crate::machine_args::MachineArgs;
 use crate::mode_choice::{Choice, choose};
 use crate::out_name;
 use crate::output::Output;
+use crate::processor::needs_translation;
 use crate::recorder::{Ending, Recorder, RecorderOptions};
 use crate::sample::{self, SampleArgs};
 use crate::shell;
@@ -228,6 +229,7 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
     if matches!(mode, Mode::Sample | Mode::Burst) || args.sample.pid.is_some() {
         return sample::run(&args, reason.as_deref(), view);
     }
+    needs_translation("exact mode", "--mode sample says which data waits here, too")?;
     let config = check(args)?;
     let (quiet, following) = (config.quiet, config.following);
     // What can be known to fail must fail before anything is created.
@@ -611,6 +613,7 @@ impl From<SessionError> for Failure {
             SessionError::Program(program) if program.exit_code() == 127 => FailureKind::NotFound,
             SessionError::Program(_) => FailureKind::NotExecutable,
             SessionError::Wait(_) => FailureKind::Io,
+            SessionError::NoEngine => FailureKind::Unavailable,
             SessionError::NoProc(error) => {
                 let message = format!(
                     "exact mode needs /proc, which cannot be read here ({}); mount it (mount -t proc proc /proc), or use --mode burst",

@@ -17,6 +17,7 @@ use crate::backing_looks::{self, BackingLooks};
 use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
 use crate::output::Output;
+use crate::processor::needs_translation;
 use crate::run::{Mode, RecordArgs, describe, end_as, end_of, engine_failure, show};
 use crate::streams::say;
 use crate::system;
@@ -214,6 +215,9 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
     if !matches!(args.mode, Mode::Sample | Mode::Burst) {
         let message = "--pid records a running process with --mode sample (the default) or --mode burst";
         return Err(Failure::new(FailureKind::Usage, message));
+    }
+    if args.mode == Mode::Burst {
+        needs_translation("burst mode", "--mode sample says which data waits here, too")?;
     }
     if args.mode == Mode::Burst && args.sample.event.is_some() {
         let message = "--event is sample mode's: bursts begin at ticks of the processor's time";

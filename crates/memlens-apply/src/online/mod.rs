@@ -225,6 +225,15 @@ pub struct Trying {
     pub has_ended: bool,
 }
 
+/// Whether the processor has what detours are made of.
+fn can_run_detours() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let can = std::arch::is_x86_feature_detected!("bmi2");
+    #[cfg(not(target_arch = "x86_64"))]
+    let can = false;
+    can
+}
+
 impl Trying {
     /// Whether the prefetches are a gain that can be told from chance.
     pub fn is_gain(&self) -> bool {
@@ -243,7 +252,7 @@ impl Online {
         distances: &[u32],
         walk: &mut WalkStack<'_>,
     ) -> Result<Self, OnlineError> {
-        if !std::arch::is_x86_feature_detected!("bmi2") {
+        if !can_run_detours() {
             return Err(OnlineError::Processor);
         }
         let mut online = Self {

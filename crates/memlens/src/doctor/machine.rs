@@ -10,6 +10,7 @@ use memlens_sim::{CacheDescription, MachineDescription, TlbDescription};
 use super::finding::Finding;
 use crate::brief_calibration;
 use crate::failure::plain;
+use crate::processor::TRANSLATES;
 use crate::system::{self, Counter};
 
 /// The highest rate that a budget leads to, in samples a second.
@@ -40,20 +41,12 @@ fn processor() -> Finding {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let plural = if cores == 1 { "core" } else { "cores" };
     let architecture = env::consts::ARCH;
-    if architecture != "x86_64" {
-        let text = format!("{architecture}, {cores} {plural}: exact mode runs x86-64 programs only");
-        return Finding::bad("processor", text, "record on an x86-64 machine; profiles can be read here");
+    if !TRANSLATES {
+        let text =
+            format!("{architecture}, {cores} {plural}: sample mode; burst and exact mode are for x86-64");
+        return Finding::limited("processor", text, "").without_advice();
     }
-    let mut features = Vec::new();
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx2") {
-            features.push("AVX2");
-        }
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-            features.push("AVX-512");
-        }
-    }
+    let features = vector_instructions();
     let vectors = match features.is_empty() {
         true => "no AVX2: the memory model is slower".to_owned(),
         false => features.join(" and "),
@@ -67,6 +60,18 @@ fn processor() -> Finding {
         }
         false => Finding::good("processor", text),
     }
+}
+
+/// Those that the model is faster with.
+fn vector_instructions() -> Vec<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    let known = [
+        (is_x86_feature_detected!("avx2"), "AVX2"),
+        (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl"), "AVX-512"),
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let known: [(bool, &str); 0] = [];
+    known.into_iter().filter_map(|(has, name)| has.then_some(name)).collect()
 }
 
 fn kernel() -> Finding {
