@@ -17,11 +17,11 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use memlens_code::{FunctionCode, MemoryOperand, Origin, Register};
+use memlens_code::{Architecture, FunctionCode, IndexExtension, MemoryOperand, Origin, Register};
 use memlens_objects::SiteId;
 use memlens_profile::{HEAP_THROUGH, IN_KERNEL};
 use memlens_static::{Identity, Part, StaticModule, Waited};
-use memlens_symbols::{Module, NamedPointer, TlsSegment, TypeRef};
+use memlens_symbols::{Module, NamedPointer, TypeRef};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
@@ -369,7 +369,8 @@ impl Namer {
                 let function = mapped.function(operand.pc)?;
                 let expression = operand.address;
                 // An index that is not scaled may be the pointer, and the base the index.
-                let index = expression.index.filter(|_| expression.scale == 1);
+                let is_whole = expression.index_extension == IndexExtension::None;
+                let index = expression.index.filter(|_| expression.scale == 1 && is_whole);
                 [expression.base, index]
                     .into_iter()
                     .flatten()
@@ -438,10 +439,11 @@ fn named_origin(
     register: Register,
 ) -> Option<NamedPointer> {
     let mut known = |pc: u64, register: Register| {
-        // rsp and a frame pointer hold no data's address.
-        let is_frame = register == Register::RSP
-            || (register == Register::RBP
-                && symbols.cfa_rule(pc).is_some_and(|rule| rule.register == memlens_symbols::RBP));
+        // The stack pointer and a frame pointer hold no data's address.
+        let of = function.architecture();
+        let is_frame = register == of.stack_pointer()
+            || (register == of.frame_pointer()
+                && symbols.cfa_rule(pc).is_some_and(|rule| rule.register == register.0));
         if is_frame { None } else { symbols.pointer_in_register(pc, register.0) }
     };
     // The variable that owns what a reference, or a pointer of a loop, points into.
@@ -456,7 +458,8 @@ fn name_of(origin: &Origin<NamedPointer>, symbols: &Module) -> Option<NamedPoint
             if address.is_svma() {
                 return symbols.pointer_at(address.disp as u64);
             }
-            if let Some(frame @ (Register::RSP | Register::RBP)) = address.base
+            let is_frame = |base: &Register| symbols.architecture().is_some_and(|of| of.is_frame_base(*base));
+            if let Some(frame) = address.base.filter(is_frame)
                 && address.index.is_none()
                 && let Some(found) = symbols.pointer_in_slot(*pc, frame.0, address.disp)
             {
@@ -612,18 +615,20 @@ pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
 /// lead out of the variable.
 fn thread_local(code: Code, operand: &MemoryOperand, files: &Files) -> Option<NamedObject> {
     let file = code.0?;
-    let segment = files.get(file)?.symbols()?.tls_segment()?;
+    let symbols = files.get(file)?.symbols()?;
     let address = operand.address;
-    // The whole distance may be in registers.
-    let distance = Some(address.disp).filter(|&disp| disp < 0 || !address.has_registers())?;
-    let offset = below_thread_pointer(segment)?.checked_add_signed(distance)?;
+    // The whole distance may be in registers of x86-64, where those of variables are negative.
+    let is_whole = |disp: &i64| {
+        *disp < 0 || !address.has_registers() || symbols.architecture() == Some(Architecture::AArch64)
+    };
+    let distance = Some(address.disp).filter(is_whole)?;
+    let offset = u64::try_from(distance.checked_sub(thread_locals_start(symbols)?)?).ok()?;
     in_thread_locals(file, offset, files)
 }
 
-/// How far below the thread pointer the executable's thread-local variables begin (ELF Handling For Thread-Local
-/// Storage, U. Drepper 2013, variant II).
-pub(crate) fn below_thread_pointer(segment: TlsSegment) -> Option<u64> {
-    segment.size_bytes.checked_next_multiple_of(segment.align_bytes.max(1))
+/// Where the executable's thread-local variables begin, from the thread pointer.
+pub(crate) fn thread_locals_start(symbols: &Module) -> Option<i64> {
+    symbols.tls_segment()?.from_thread_pointer(symbols.architecture()?)
 }
 
 /// The variable at an offset in a file's TLS segment.

@@ -1,6 +1,6 @@
 //! Functions of the C library that work on whatever memory their callers give them: who called says more of that than they do.
 
-use memlens_code::Register;
+use memlens_code::{Architecture, Register};
 
 use crate::address_space::Code;
 use crate::modules::Files;
@@ -52,10 +52,6 @@ const COPY: [&str; 14] = [
     "memcpy", "memmove", "mempcpy", "memccpy", "strcpy", "strncpy", "strlcpy", "stpcpy", "stpncpy", "strcat",
     "strncat", "wmemcpy", "wcscpy", "bcopy",
 ];
-/// The registers of the first two arguments (System V ABI AMD64 1.0, section 3.2.3).
-const FIRST: Register = Register(5);
-const SECOND: Register = Register(4);
-
 /// The function's name without what tells its implementation; None: it is not one of them.
 fn plain_name(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('_');
@@ -77,13 +73,16 @@ pub fn is_on_behalf(code: Code, files: &Files) -> bool {
 /// The register in which the caller of one of them, whose code this is, gave it a pointer to what it stores, or else loads.
 pub fn argument(code: Code, stores: bool, files: &Files) -> Register {
     let name = plain_name_at(code, files).unwrap_or_default();
-    match (name, stores) {
+    let symbols = code.0.and_then(|file| files.get(file)).and_then(|mapped| mapped.symbols());
+    let architecture = symbols.and_then(|symbols| symbols.architecture()).unwrap_or(Architecture::X86_64);
+    let number = match (name, stores) {
         // Its arguments stand the other way round.
-        ("bcopy", true) => SECOND,
-        ("bcopy", false) => FIRST,
-        (name, false) if COPY.contains(&name) => SECOND,
-        _ => FIRST,
-    }
+        ("bcopy", true) => 1,
+        ("bcopy", false) => 0,
+        (name, false) if COPY.contains(&name) => 1,
+        _ => 0,
+    };
+    architecture.arguments()[number]
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use memlens_types::Sampled;
 
 use crate::address_space::{AddressSpace, Area, Code, Place};
 use crate::modules::Files;
-use crate::naming::below_thread_pointer;
+use crate::naming::thread_locals_start;
 use crate::on_behalf::is_on_behalf;
 use crate::record::Sample;
 use crate::registers::Registers;
@@ -243,8 +243,9 @@ impl SampleView<'_> {
 
     /// The executable's thread-local storage so far from the thread pointer.
     fn thread_local(&self, file: u32, distance: i64) -> Option<Spot> {
-        let segment = self.files.get(file)?.symbols()?.tls_segment()?;
-        let offset = below_thread_pointer(segment)?.checked_add_signed(distance)?;
+        let symbols = self.files.get(file)?.symbols()?;
+        let segment = symbols.tls_segment()?;
+        let offset = u64::try_from(distance.checked_sub(thread_locals_start(symbols)?)?).ok()?;
         (offset < segment.size_bytes).then_some(Spot::ThreadLocal { file, offset })
     }
 }

@@ -14,7 +14,7 @@ use crate::address_space::{AddressSpace, Area, Code, Place};
 use crate::distinct_pages::PAGE_BYTES;
 use crate::heap::Heap;
 use crate::modules::Files;
-use crate::naming::below_thread_pointer;
+use crate::naming::thread_locals_start;
 use crate::on_behalf::is_on_behalf;
 use crate::spot::{HeapMemory, Spot};
 use crate::unwinder::{StackFrame, frame_around};
@@ -75,8 +75,9 @@ impl Surroundings<'_> {
     /// Where the executable's thread-local variables of the thread are, and in which file they are declared.
     fn thread_locals(&self) -> Option<(Range<u64>, u32)> {
         let file = self.space.executable()?;
-        let segment = self.files.get(file)?.symbols()?.tls_segment()?;
-        let start = self.thread_pointer.checked_sub(below_thread_pointer(segment)?)?;
+        let symbols = self.files.get(file)?.symbols()?;
+        let segment = symbols.tls_segment()?;
+        let start = self.thread_pointer.checked_add_signed(thread_locals_start(symbols)?)?;
         Some((start..start.checked_add(segment.size_bytes)?, file))
     }
 
