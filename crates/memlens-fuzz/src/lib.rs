@@ -25,6 +25,7 @@
 //! | `perf_script` | first lines written again; as many samples as first lines |
 //! | `profile` | a damaged file is an error or changes nothing; with its checksum forged, what opens is consistent |
 //! | `sample_record` | the fields of fixed size by their offsets; what follows the fields changes nothing |
+//! | `spe` | a table of the packets' sizes; each record again by itself |
 //! | `stack` | CFAs by `memlens-symbols`, return addresses below them; of any file that it ends, upwards |
 //! | `trace_filter` | ranges by the definition, at their borders; errors point into the text |
 //!
@@ -48,6 +49,7 @@ mod perf_data;
 mod perf_script;
 mod profile;
 mod sample_record;
+mod spe;
 mod stack;
 mod trace_filter;
 
@@ -75,7 +77,7 @@ impl Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     Target { name: "agent_record", seeds: agent_record::seeds, check: agent_record::check },
     Target { name: "bus", seeds: bus::seeds, check: bus::check },
     Target { name: "calibration", seeds: calibration::seeds, check: calibration::check },
@@ -93,6 +95,7 @@ pub const TARGETS: [Target; 19] = [
     Target { name: "perf_script", seeds: perf_script::seeds, check: perf_script::check },
     Target { name: "profile", seeds: profile::seeds, check: profile::check },
     Target { name: "sample_record", seeds: sample_record::seeds, check: sample_record::check },
+    Target { name: "spe", seeds: spe::seeds, check: spe::check },
     Target { name: "stack", seeds: stack::seeds, check: stack::check },
     Target { name: "trace_filter", seeds: trace_filter::seeds, check: trace_filter::check },
 ];

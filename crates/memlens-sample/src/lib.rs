@@ -14,7 +14,7 @@
 //!
 //! # How a sample's object is found
 //!
-//! 1. The processor reports the data address (PEBS, IBS).
+//! 1. The processor reports the data address (PEBS, IBS, SPE).
 //! 2. The access that the sample waits for is found in the code, and its address computed from the
 //!    sampled registers; see [`memlens_code::FunctionCode::waits_for`].
 //! 3. The address is lost, but the code says which variable its pointer came from.
@@ -76,6 +76,7 @@ mod sample_cost;
 mod session;
 mod site_naming;
 mod slices;
+mod spe;
 mod spot;
 mod stack_walk;
 mod static_attribution;
@@ -100,5 +101,6 @@ pub use record::{Layout, NewMapping, Record, RecordError, Sample, TimedRecord};
 pub use recording::AttributionWay;
 pub use registers::{PerfRegisters, Registers};
 pub use session::{BurstSettings, SampleOptions, SampleOutcome, SampleSession, Target, why_not_preloadable};
+pub use spe::{SpeInstruction, SpePacket, SpePacketError, SpeRecord, SpeRecords};
 pub use stack_walk::stack_walk;
 pub use unwinder::{StackFrame, StackUnwinder, UnwindCache, UnwindSections};
