@@ -1,5 +1,6 @@
 //! Records of perf_event_open's ring.
 
+use memlens_code::Architecture;
 use memlens_sample::{Layout, Record};
 
 /// Words of the input that decide the layout, before the record's type, `misc` and body.
@@ -57,6 +58,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let Some((kind, body)) = rest.split_at_checked(6) else { return };
     let words: Vec<u64> = words_of(head);
     let layout = Layout {
+        architecture: Some(Architecture::X86_64),
         sample_type: words[0],
         read_format: words[1],
         user_registers: words[2],

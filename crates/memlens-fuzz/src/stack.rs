@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use memlens_code::Architecture;
 use memlens_sample::{Registers, Sample, StackFrame, StackUnwinder, UnwindCache, UnwindSections};
 use memlens_symbols::{CfaRule, DebugSearch, Module, RBP, RSP};
 use tempfile::TempDir;
@@ -148,7 +149,8 @@ pub(crate) fn check(bytes: &[u8]) {
     let Ok(object) = object::File::parse(known.map_or(file, |known| &known.elf[..])) else { return };
     let mut unwinder = StackUnwinder::default();
     unwinder.add(START, START + BYTES, START, &UnwindSections::of(&object));
-    let mut registers = Registers { ip: START.wrapping_add(input.svma), ..Registers::default() };
+    let mut registers =
+        Registers { ip: START.wrapping_add(input.svma), ..Registers::new(Architecture::X86_64, &[], 0) };
     (registers.values[usize::from(RSP)], registers.values[usize::from(RBP)]) = (input.sp, input.bp);
     let sample = Sample { registers: Some(registers), stack: input.stack.to_vec(), ..Sample::default() };
     let (mut cache, mut frames, mut again) = (UnwindCache::default(), Vec::new(), Vec::new());
