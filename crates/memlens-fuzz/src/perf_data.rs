@@ -60,6 +60,27 @@ fn pipe(records: &[Vec<u8>]) -> Vec<u8> {
     [header, attribute, words_of_command, records.concat()].concat()
 }
 
+/// What perf writes of Arm's Statistical Profiling Extension: what the trace is, its clock, two loads of a thread, and what the
+/// kernel says of them.
+fn traced() -> Vec<Vec<u8>> {
+    let load = [
+        &[0xb0, 0, 0x10, 0x40, 0, 0, 0, 0, 0x80, 0x49, 0, 0x52, 0x16, 0, 0x98, 12, 0][..],
+        &[0xb2, 0x10, 0, 0, 0, 0, 0x7f, 0, 0, 0x71, 10, 0, 0, 0, 0, 0, 0, 0],
+    ]
+    .concat();
+    let trace = [&load[..], &load].concat();
+    let id = (7 << 32) | 7;
+    let size = trace.len() as u64;
+    let head = record(71, 0, &[size, 0, 0, 7 << 32, u64::from(u32::MAX)]);
+    vec![
+        record(70, 0, &[4, 2, 4, 9, 1]),
+        record(79, 0, &[1, 4, 0, 0, 0, 1]),
+        [head, trace].concat(),
+        record(1, 2, &[id, 0x40_1000, 0x1000, 0x1000, u64::from_le_bytes(*b"/opt/t\0\0"), id, 5]),
+        record(11, 0, &[0, size, 1, id, 40]),
+    ]
+}
+
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let id = (7 << 32) | 7;
     let name = u64::from_le_bytes(*b"/opt/t\0\0");
@@ -71,6 +92,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         file(&[called.clone(), mapping.clone(), sample(0x40_1010, 10), sample(0x40_1020, 20), lost.clone()]),
         pipe(&[called, mapping, sample(0x40_1010, 10), sample(0x40_1020, 20), lost]),
         file(&[sample(1, 1)]),
+        file(&traced()),
+        pipe(&traced()),
         file(&[]),
     ]
 }

@@ -97,7 +97,7 @@ pub use memlens_code::SampleSkid;
 pub use own_thread::sample_own_thread;
 pub use perf_data::{PerfDataError, import_perf_data};
 pub use perf_script::{PerfScriptError, ScriptFrame, ScriptLine, ScriptSample, import_perf_script};
-pub use record::{Layout, NewMapping, Record, RecordError, Sample, TimedRecord};
+pub use record::{AuxRecord, Layout, NewMapping, Record, RecordError, Sample, TimedRecord};
 pub use recording::AttributionWay;
 pub use registers::{PerfRegisters, Registers};
 pub use session::{BurstSettings, SampleOptions, SampleOutcome, SampleSession, Target, why_not_preloadable};

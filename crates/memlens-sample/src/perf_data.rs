@@ -5,11 +5,16 @@
 //! (`perf mem record`, `-d`) to have objects; others count as time at their instruction.
 //!
 //! What `perf record -o -` writes is read, too, as far as it is a file.
+//!
+//! Samples of Arm's Statistical Profiling Extension (`perf record -e arm_spe//`, `perf mem record` on such machines) are no
+//! records of their own but bytes that the processor wrote: [`SpeTraces`].
 
 use std::io::{self, BufReader, Read, Seek};
 
-use linux_perf_data::linux_perf_event_reader::{PerfEventType, SamplingPolicy, SoftwareCounterType};
-use linux_perf_data::{AttributeDescription, PerfFileReader, PerfFileRecord};
+use linux_perf_data::linux_perf_event_reader::{
+    AttrFlags, PerfEventType, SamplingPolicy, SoftwareCounterType,
+};
+use linux_perf_data::{AttributeDescription, PerfFileReader, PerfFileRecord, UserRecordType};
 use memlens_code::Architecture;
 use memlens_profile::Profile;
 use perf_event_open_sys::bindings as abi;
@@ -17,8 +22,9 @@ use thiserror::Error;
 
 use crate::imported::Imported;
 use crate::perf_data_sizes::{Container, check_sizes};
-use crate::record::Layout;
+use crate::record::{Layout, Record};
 use crate::registers::PerfRegisters;
+use crate::spe::SpeTraces;
 
 /// Why a file cannot be imported. Reads after "failed to".
 #[derive(Debug, Error)]
@@ -74,6 +80,7 @@ pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataE
     let names: Vec<&str> = attributes.iter().map(name_of).collect();
     let mut imported = Imported::new();
     let mut records = 0u64;
+    let mut traces: Option<SpeTraces> = None;
     // A file whose writer was stopped ends anywhere: what stands before the end is good.
     let mut end = None;
     loop {
@@ -85,14 +92,31 @@ pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataE
                 break;
             }
         };
-        let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
+        let (attr_index, record) = match record {
+            PerfFileRecord::EventRecord { attr_index, record } => (attr_index, record),
+            PerfFileRecord::UserRecord(record) => {
+                let is_read = note_trace(&mut traces, record.record_type, &record.data.as_slice());
+                if is_read.is_none() {
+                    imported.note_unread();
+                }
+                continue;
+            }
+        };
         records += 1;
         let (Some(layout), Some(name)) = (layouts.get(attr_index), names.get(attr_index)) else { continue };
         match layout.parse(record.record_type.0, record.misc, &record.data.as_slice()) {
             Err(_) => imported.note_unread(),
-            Ok(record) => imported.take(record, name),
+            // Samples of other events have objects, or have none, at once.
+            Ok(record) => match &mut traces {
+                Some(traces) if !matches!(record.record, Record::Sample(_)) => traces.hold(record),
+                _ => imported.take(record, name),
+            },
         }
     }
+    let without_thread = match traces {
+        Some(traces) => take_traces(traces, &attributes, &mut imported),
+        None => 0,
+    };
     let mut profile = match (imported.profile(), end) {
         (Ok(mut profile), Some(error)) => {
             profile.attribution.truncated = true;
@@ -103,6 +127,13 @@ pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataE
         (Err(events), Some(error)) if events.is_empty() => return Err(damaged(error)),
         (Err(events), _) => return Err(PerfDataError::of_events(&events, records)),
     };
+    if without_thread > 0 {
+        profile.attribution.lost_events = profile.attribution.lost_events.saturating_add(without_thread);
+        profile.run.notes.push(format!(
+            "{without_thread} samples are missing: nothing in the file says of which thread they are. Recorded of a program or process \
+             (perf record -e arm_spe// -- PROGRAM), they say so."
+        ));
+    }
     if let Ok(Some(command)) = perf_file.cmdline() {
         profile.run.notes.push(format!("recorded by: {}", command.join(" ")));
     }
@@ -110,6 +141,40 @@ pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataE
         profile.run.hostname = Some(host.to_owned());
     }
     Ok(profile)
+}
+
+/// A record of perf's own that tells of traces; None: it is cut off.
+fn note_trace(traces: &mut Option<SpeTraces>, record_type: UserRecordType, body: &[u8]) -> Option<()> {
+    match (record_type, traces) {
+        (UserRecordType::PERF_AUXTRACE_INFO, traces @ None) => *traces = SpeTraces::announced(body),
+        (UserRecordType::PERF_AUXTRACE, Some(traces)) => return traces.add_trace(body),
+        (UserRecordType::PERF_TIME_CONV, Some(traces)) => traces.note_conversion(body),
+        // Those of other processors' traces are not read.
+        _ => {}
+    }
+    Some(())
+}
+
+/// Takes the samples of traces, and what was recorded with them. Returns how many are left out because nothing says whose
+/// they are.
+fn take_traces(mut traces: SpeTraces, attributes: &[AttributeDescription], imported: &mut Imported) -> u64 {
+    let is_theirs = |description: &&AttributeDescription| match description.attr.type_ {
+        PerfEventType::DynamicPmu(event_type, ..) => traces.are_of(event_type),
+        _ => false,
+    };
+    let event = attributes.iter().find(is_theirs);
+    let name = event.and_then(AttributeDescription::name).unwrap_or("arm_spe");
+    let period = event.map_or(0, |event| match event.attr.sampling_policy {
+        SamplingPolicy::Period(period) => period.get(),
+        _ => 0,
+    });
+    if event.is_some_and(|event| event.attr.flags.contains(AttrFlags::USE_CLOCKID)) {
+        traces.forget_conversion();
+    }
+    // Without a period the driver takes the smallest that there is, and does not say it.
+    let losses = traces.deliver(period.max(1), |record| imported.take(record, name));
+    (0..losses.damaged).for_each(|_| imported.note_unread());
+    losses.without_thread
 }
 
 /// What perf calls the event. Pipe mode tells names later than it need; those of clocks are in their attributes.
@@ -143,9 +208,7 @@ fn layout_of(description: &AttributeDescription, machine: Option<&str>) -> Layou
         user_registers: attribute.sample_regs_user,
         interrupt_registers: attribute.sample_regs_intr,
         branch_sample_type: attribute.branch_sample_format.bits(),
-        has_sample_id: attribute
-            .flags
-            .contains(linux_perf_data::linux_perf_event_reader::AttrFlags::SAMPLE_ID_ALL),
+        has_sample_id: attribute.flags.contains(AttrFlags::SAMPLE_ID_ALL),
         fixed_period: match attribute.sampling_policy {
             SamplingPolicy::Period(period) => period.get(),
             // Then each sample tells its own.

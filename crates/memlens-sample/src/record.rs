@@ -67,6 +67,35 @@ pub struct NewMapping {
     pub name: String,
 }
 
+/// Bytes that an event has written to an AUX area, a memory of its own beside the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuxRecord {
+    /// Process that ran when it was done.
+    pub pid: u32,
+    /// Thread that did.
+    pub tid: u32,
+    /// Processor, if the record says so.
+    pub cpu: Option<u32>,
+    /// Of the first byte, of all that were ever written there.
+    pub offset: u64,
+    /// How many.
+    pub size: u64,
+    /// `PERF_AUX_FLAG_…`.
+    pub flags: u64,
+}
+
+impl AuxRecord {
+    /// Behind the last byte.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.size)
+    }
+
+    /// Whether there was no room for what came then.
+    pub fn is_truncated(&self) -> bool {
+        self.flags & u64::from(abi::PERF_AUX_FLAG_TRUNCATED) != 0
+    }
+}
+
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -176,6 +205,8 @@ pub enum Record {
         /// The interrupted instruction.
         ip: u64,
     },
+    /// An event has written to its AUX area.
+    Aux(AuxRecord),
     /// Records that the kernel dropped.
     Lost(u64),
     /// The kernel slowed an event down.
@@ -296,17 +327,30 @@ impl Layout {
         8 * parts.iter().filter(|&&bit| self.has(bit.into())).count()
     }
 
+    /// A field in `struct sample_id`, which begins `before` bytes behind its start.
+    fn word_of_other(&self, body: &[u8], before: usize) -> Option<u64> {
+        let start = body.len().checked_sub(self.sample_id_bytes())? + before;
+        Some(u64::from_le_bytes(body.get(start..start + 8)?.try_into().ok()?))
+    }
+
+    /// Bytes of `struct sample_id` before the field of this bit, if it has it.
+    fn before(&self, bit: u32) -> Option<usize> {
+        let fields = [
+            abi::PERF_SAMPLE_TID,
+            abi::PERF_SAMPLE_TIME,
+            abi::PERF_SAMPLE_ID,
+            abi::PERF_SAMPLE_STREAM_ID,
+            abi::PERF_SAMPLE_CPU,
+        ];
+        let place = fields.iter().position(|&field| field == bit)?;
+        let present = fields[..place].iter().filter(|&&field| self.has(field.into()));
+        (self.has_sample_id && self.has(bit.into())).then(|| 8 * present.count())
+    }
+
     /// The time in `struct sample_id`; 0 if it is not there.
     fn time_of_other(&self, body: &[u8]) -> u64 {
-        if !self.has_sample_id || !self.has(abi::PERF_SAMPLE_TIME.into()) {
-            return 0;
-        }
-        let before = if self.has(abi::PERF_SAMPLE_TID.into()) { 8 } else { 0 };
-        let start = body.len().checked_sub(self.sample_id_bytes()).map(|start| start + before);
-        start
-            .and_then(|start| body.get(start..start + 8))
-            .and_then(|bytes| bytes.try_into().ok())
-            .map_or(0, u64::from_le_bytes)
+        let time = self.before(abi::PERF_SAMPLE_TIME).and_then(|before| self.word_of_other(body, before));
+        time.unwrap_or(0)
     }
 
     /// Reads a record: its type, its `misc` bits, and the bytes behind the header.
@@ -362,6 +406,20 @@ impl Layout {
             }
             abi::PERF_RECORD_LOST_SAMPLES => Record::Lost(cursor.u64()?),
             abi::PERF_RECORD_THROTTLE => Record::Throttled,
+            abi::PERF_RECORD_AUX => {
+                let (offset, size, flags) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
+                let of_other = |bit| self.before(bit).and_then(|before| self.word_of_other(body, before));
+                let thread = of_other(abi::PERF_SAMPLE_TID).unwrap_or(0);
+                let cpu = of_other(abi::PERF_SAMPLE_CPU).map(|cpu| cpu as u32);
+                Record::Aux(AuxRecord {
+                    pid: thread as u32,
+                    tid: (thread >> 32) as u32,
+                    cpu,
+                    offset,
+                    size,
+                    flags,
+                })
+            }
             _ => Record::Other,
         };
         Ok(TimedRecord { time_ns, record })

@@ -312,7 +312,7 @@ impl Recording {
             Record::Forked { pid, parent_pid } => self.forked(pid, parent_pid),
             Record::Started { pid, mappings } => self.started(pid, &mappings),
             Record::Mapped { pid, mappings } => self.add_running(pid, &mappings),
-            Record::Lost(_) | Record::Throttled | Record::Other => {}
+            Record::Aux(_) | Record::Lost(_) | Record::Throttled | Record::Other => {}
         }
         self.tallies.len() >= MAX_TALLIES
     }

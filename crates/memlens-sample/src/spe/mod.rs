@@ -3,13 +3,12 @@
 //!
 //! ```text
 //!  processor ──► AUX area of each cpu      bytes: packets of records           packet.rs, record.rs
-//!  kernel    ──► ring of each cpu          AUX records: whose bytes lie where  aux_record.rs
+//!  kernel    ──► ring of each cpu          AUX records: whose bytes lie where  crate::record
 //!                                                     │
-//!                                  SpeSamples: the samples of both             samples.rs
+//!                            samples of a perf.data file, in the order of time  traces.rs
 //! ```
 //!
-//! What the bytes mean is read here, from whatever source they come: a live recording or a perf.data file. Opening the
-//! event is the affair of [`crate::event`], mapping the area that of [`crate::aux_area`].
+//! What the bytes mean is read here, from whatever source they come.
 //!
 //! # What is a sample
 //!
@@ -27,12 +26,16 @@
 //! Extension", and D17, "Statistical Profiling Extension Sample Record Specification"; linux/perf_event.h, `PERF_RECORD_AUX`
 //! and "AUX area" (Linux 6.12).
 
+mod conversion;
 mod packet;
 mod record;
 mod sample;
+mod traces;
+mod words;
 
 pub use packet::{SpePacket, SpePacketError};
 pub use record::{SpeInstruction, SpeRecord, SpeRecords};
+pub use traces::SpeTraces;
 
 #[cfg(test)]
 mod tests {
