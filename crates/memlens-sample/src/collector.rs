@@ -20,6 +20,12 @@
 //! alone, and samples of a clock would go on telling the period they began with. A new rate therefore
 //! means a new *generation* of events, opened for every thread that lives, enabled before the former is
 //! closed, so that no mapping is missed in between.
+//!
+//! # Samples in an AUX area
+//!
+//! Those of SPE ([`crate::spe`]) are no records. Each ring has an area beside it, which all events of the processor write to; a record
+//! says which thread wrote what there, at the latest when it leaves the processor. A thread can have one such event only,
+//! so it is not found twice, and the rate stays. Where there was no room the kernel stops the event until it is enabled again.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -31,11 +37,14 @@ use perf_event_open_sys::ioctls;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{SampleEvent, dropped_records, open_ring_owner};
-use crate::record::{Layout, Record, TimedRecord};
+use crate::record::{AuxRecord, Layout, Record, Sample, TimedRecord};
 use crate::ring::Ring;
+use crate::spe::{CounterClock, Look, SpeRecords};
 
 /// A record may be written this long after its time was taken; older ones are in order for sure.
 const SETTLING: Duration = Duration::from_millis(50);
+/// The same of samples in an AUX area, which are handed over a page at once.
+const AUX_SETTLING: Duration = Duration::from_secs(1);
 /// Rounds in which new threads are looked for. Each round watches what the last one found; threads of
 /// watched threads are inherited, so few rounds are enough.
 const ROUNDS: usize = 16;
@@ -82,6 +91,10 @@ pub struct Collector {
     /// Processes that live, as far as records tell.
     processes: FxHashSet<u32>,
     waiting: Vec<TimedRecord>,
+    /// What was written to the AUX area of the ring that is being read, and when it was handed over.
+    written: Vec<(u64, AuxRecord)>,
+    /// What timestamps in AUX areas mean; None: there are none, or none that we can read.
+    counter: Option<CounterClock>,
     delivered_until: u64,
     losses: CollectorLosses,
     /// What events say that they dropped; the rings tell the same, but the last of it only with a next
@@ -126,6 +139,8 @@ impl Collector {
             watched_by: FxHashMap::default(),
             processes: FxHashSet::default(),
             waiting: Vec::new(),
+            written: Vec::new(),
+            counter: counter_look().map(CounterClock::new),
             delivered_until: 0,
             losses: CollectorLosses::default(),
             dropped: 0,
@@ -181,6 +196,10 @@ impl Collector {
     /// # Errors
     /// Those of perf_event_open(2).
     pub fn change_frequency(&mut self, frequency_hz: u64) -> io::Result<()> {
+        if self.event.aux_period().is_some() {
+            // A thread cannot have the new event before it has lost the old one.
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         let event = self.event.at_frequency(frequency_hz);
         let former = std::mem::replace(&mut self.event, event);
         self.generation += 1;
@@ -236,11 +255,25 @@ impl Collector {
     }
 
     fn open(&mut self, tid: u32, starts_with_exec: bool, events: &mut Vec<OwnedFd>) -> io::Result<()> {
-        for (&cpu, ring) in self.cpus.iter().zip(&self.rings) {
+        let has_area = self.event.aux_period().is_some();
+        for (&cpu, ring) in self.cpus.iter().zip(&mut self.rings) {
             let Some(ring) = ring else { continue };
+            let mut is_sampled = has_area;
             let event = match self.event.open(tid, cpu, starts_with_exec) {
+                Err(error) if has_area && error.raw_os_error() == Some(libc::ENOENT) => {
+                    // One of several sorts of processors, that has no such hardware.
+                    is_sampled = false;
+                    self.event.without_samples().open(tid, cpu, starts_with_exec)
+                }
+                event => event,
+            };
+            let event = match event {
                 Ok(event) => event,
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
+                // It has its parent's.
+                Err(error) if has_area && !events.is_empty() && error.raw_os_error() == Some(libc::EBUSY) => {
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let mut id = 0u64;
@@ -251,6 +284,9 @@ impl Collector {
             };
             if !is_done {
                 return Err(io::Error::last_os_error());
+            }
+            if is_sampled {
+                ring.map_aux(event.as_raw_fd())?;
             }
             self.roots.insert(id, Root { generation: self.generation, tid });
             events.push(event);
@@ -309,14 +345,30 @@ impl Collector {
     /// rest, too.
     pub fn drain(&mut self, all: bool, mut sink: impl FnMut(TimedRecord)) {
         let before = now_ns();
+        if let (Some(clock), Some(look)) = (&mut self.counter, counter_look()) {
+            clock.look(look);
+        }
+        let mut is_full = false;
         let mut rings = std::mem::take(&mut self.rings);
         for ring in rings.iter_mut().flatten() {
             ring.drain(|record_type, misc, body| self.receive(record_type, misc, body));
+            for (time_ns, written) in std::mem::take(&mut self.written) {
+                is_full |= written.is_truncated();
+                match ring.take_aux(written.offset, written.size) {
+                    Some(bytes) => self.receive_aux(time_ns, &written, bytes),
+                    None => self.losses.damaged += 1,
+                }
+            }
         }
         self.rings = rings;
+        if is_full {
+            // There is room now.
+            self.enable();
+        }
+        let settling = if self.event.aux_period().is_some() { AUX_SETTLING } else { SETTLING };
         let limit = match all {
             true => u64::MAX,
-            false => before.saturating_sub(SETTLING.as_nanos() as u64),
+            false => before.saturating_sub(settling.as_nanos() as u64),
         };
         // Stable: records of one time stay in the order of their ring.
         self.waiting.sort_by_key(|record| record.time_ns);
@@ -353,6 +405,11 @@ impl Collector {
         match &record.record {
             Record::Lost(count) => self.losses.lost += count,
             Record::Throttled => self.losses.throttled += 1,
+            Record::Aux(written) => {
+                // How many samples there was no room for nobody knows.
+                self.losses.lost += u64::from(written.is_truncated());
+                self.written.push((record.time_ns, *written));
+            }
             Record::Other => {}
             Record::Sample(sample) if !self.event.wants(sample.is_user) => {}
             Record::Sample(sample) => {
@@ -370,6 +427,22 @@ impl Collector {
         }
     }
 
+    /// What the processor wrote for a thread, handed over at `time_ns`.
+    fn receive_aux(&mut self, time_ns: u64, written: &AuxRecord, bytes: &[u8]) {
+        let Some(period) = self.event.aux_period() else { return };
+        let &AuxRecord { pid, tid, .. } = written;
+        let mut records = SpeRecords::new(bytes, written.offset);
+        for record in records.by_ref() {
+            let Some(sample) = record.sample(period) else { continue };
+            let own = self.counter.zip(record.timestamp).and_then(|(clock, counter)| clock.time_ns(counter));
+            // It cannot have been later.
+            let time_ns = own.map_or(time_ns, |own| own.min(time_ns));
+            let sample = Box::new(Sample { pid, tid, ..sample });
+            self.waiting.push(TimedRecord { time_ns, record: Record::Sample(sample) });
+        }
+        self.losses.damaged += records.damaged();
+    }
+
     /// What went wrong so far.
     pub fn losses(&self) -> CollectorLosses {
         CollectorLosses { lost: self.losses.lost.max(self.dropped), ..self.losses }
@@ -384,6 +457,19 @@ impl Collector {
     pub fn event(&self) -> &SampleEvent {
         &self.event
     }
+}
+
+/// The generic timer's counter and the events' clock, at once; None: this processor has no such counter.
+fn counter_look() -> Option<Look> {
+    #[cfg(target_arch = "aarch64")]
+    {
+        let counter: u64;
+        // SAFETY: reads a register that the kernel lets programs read; its own clock in the vDSO does.
+        unsafe { std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) counter, options(nostack, nomem)) };
+        Some(Look { counter, time_ns: now_ns() })
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    None::<Look>
 }
 
 /// Nanoseconds of the events' clock.
@@ -528,5 +614,59 @@ mod tests {
         assert!(before.len() > 10 && after.len() > 20, "{} and {} samples", before.len(), after.len());
         assert!(before.iter().all(|period| *period == 1_000_000), "{before:?}");
         assert!(after.iter().all(|period| *period == 250_000), "{after:?}");
+    }
+
+    #[test]
+    fn the_counter_goes_on_with_the_clock() {
+        let Some(first) = counter_look() else {
+            assert!(!cfg!(target_arch = "aarch64"));
+            return;
+        };
+        let mut clock = CounterClock::new(first);
+        std::thread::sleep(Duration::from_millis(50));
+        let last = counter_look().expect("as before");
+        clock.look(last);
+        // Whether the counter is read before the clock or behind it is some nanoseconds, or an interruption.
+        assert_eq!(clock.time_ns(last.counter), Some(last.time_ns));
+        let middle = clock.time_ns(first.counter + (last.counter - first.counter) / 2).expect("known");
+        assert!(middle.abs_diff(first.time_ns + (last.time_ns - first.time_ns) / 2) < 1000, "{clock:?}");
+    }
+
+    #[test]
+    fn what_the_processor_wrote_becomes_samples_of_its_thread() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let spe = folder.path().join("arm_spe_0");
+        fs::create_dir_all(spe.join("format")).expect("created");
+        let write = |name: &str, text: &str| fs::write(spe.join(name), text).expect("written");
+        write("type", "11");
+        for (name, bit) in [("ts_enable", 0), ("jitter", 16), ("load_filter", 33), ("store_filter", 34)] {
+            write(&format!("format/{name}"), &format!("config:{bit}"));
+        }
+        let event = SampleEvent::with_addresses(folder.path(), 1000, 8192).remove(0);
+        let mut collector = Collector::without_rings(event);
+        let mut clock = CounterClock::new(Look { counter: 0, time_ns: 0 });
+        clock.look(Look { counter: 1000, time_ns: 40_000 });
+        collector.counter = Some(clock);
+        let load = |timestamp| crate::spe::tests::load(0x40_1000, 0x7f00_0000_0010, timestamp);
+        // The last one is not whole.
+        let bytes = [load(100), load(2000), load(300)[..20].to_vec()].concat();
+        // PERF_RECORD_AUX with PERF_AUX_FLAG_TRUNCATED, and its sample_id: thread, time, identifier.
+        let record: [u64; 6] = [64, bytes.len() as u64, 1, 7 | (8 << 32), 50_000, 99];
+        let record: Vec<u8> = record.iter().flat_map(|word| word.to_le_bytes()).collect();
+        collector.receive(11, 2, &record);
+        let (time_ns, written) = collector.written[0];
+        assert_eq!((time_ns, written.offset, written.end()), (50_000, 64, 64 + bytes.len() as u64));
+        collector.receive_aux(time_ns, &written, &bytes);
+        let samples: Vec<_> = collector
+            .waiting
+            .iter()
+            .map(|record| match &record.record {
+                Record::Sample(sample) => (record.time_ns, sample.pid, sample.tid, sample.period),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        // 100 ticks; and no later than it was handed over.
+        assert_eq!(samples, [(4000, 7, 8, 2_000_000), (50_000, 7, 8, 2_000_000)]);
+        assert_eq!(collector.losses(), CollectorLosses { lost: 1, damaged: 1, ..CollectorLosses::default() });
     }
 }

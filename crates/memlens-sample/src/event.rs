@@ -4,14 +4,19 @@
 //! |---|---|---|
 //! | `mem-loads`, `mem-stores` | a load (a store) with data address, latency, source | Intel PEBS |
 //! | `ibs_op` | an operation, with data address if it is a load or store | AMD IBS |
+//! | `arm_spe_0` | a load or store with data address, latency, source | Arm SPE |
 //! | `cache-misses` | a last-level miss | a performance monitoring unit (PMU) |
 //! | `cpu-clock` | an interval of processor time | Linux |
 //! | `agent-clock` | the same, by a timer in the program itself | the agent in it |
 //!
 //! Of `cpu-clock` there is a bare one besides, whose samples only say where a thread is: [`crate::glances`].
 //!
+//! Samples of `arm_spe_0` are no records: the processor writes them to an AUX area, [`crate::spe`]. They come each so many operations,
+//! not so often a second, and at a rate that stays.
+//!
 //! Sources: perf_event_open(2); linux/perf_event.h; Intel SDM volume 3B, section 20.3.1.1; AMD64
-//! APM volume 2, section 13.3; Documentation/ABI/testing/sysfs-bus-event_source-devices-events.
+//! APM volume 2, section 13.3; Arm ARM (DDI 0487J.a), chapter D16; drivers/perf/arm_spe_pmu.c (Linux 6.12) for what it accepts;
+//! Documentation/ABI/testing/sysfs-bus-event_source-devices-events.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -26,13 +31,25 @@ use perf_event_open_sys::bindings as abi;
 
 use crate::record::Layout;
 use crate::registers::PerfRegisters;
-use crate::ring::SMALLEST;
+use crate::ring::{Ring, SMALLEST};
 
 /// Where the kernel lists its event sources.
 const SOURCES: &str = "/sys/bus/event_source/devices";
 
 /// In a second.
 const NANOSECONDS: u64 = 1_000_000_000;
+
+/// What is asked of SPE: loads and stores, each with its time, in intervals that differ by chance so that no loop keeps step with them.
+const SPE_TERMS: &str = "ts_enable,load_filter,store_filter,jitter";
+/// Operations of a processor in a second, about: with them a rate becomes an interval. Server processors of some 3 GHz do
+/// between 1 and 6 billion.
+const OPERATIONS: u64 = 2_000_000_000;
+/// `PMSIRR_EL1.INTERVAL`, in operations: 24 bits, of which one is 256.
+const SPE_PERIODS: std::ops::RangeInclusive<u64> = 256..=0xffff_ff00;
+/// Where the machine does not say its shortest interval.
+const USUAL_LEAST_PERIOD: u64 = 4096;
+/// So many bytes in the AUX area, or a page, are handed over at once: until then samples are not known.
+const AUX_WATERMARK: u32 = 4096;
 
 /// What samples are to be of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +82,8 @@ pub struct SampleEvent {
     precise: u64,
     /// Whether it can be kept from counting in the kernel; IBS cannot.
     excludes_kernel: bool,
+    /// Of an event whose samples are in an AUX area: operations between two of them at least.
+    aux_least_period: Option<u64>,
     stack_bytes: u32,
     /// Whether the agent takes the samples: there is nothing to open.
     is_agents: bool,
@@ -88,6 +107,7 @@ impl SampleEvent {
             config1: 0,
             precise: 0,
             excludes_kernel: true,
+            aux_least_period: None,
             stack_bytes,
             is_agents: false,
             is_bare: false,
@@ -145,10 +165,46 @@ impl SampleEvent {
                 config: 0,
                 precise: 0,
                 excludes_kernel: false,
+                ..base.clone()
+            });
+        }
+        let folder = sources.join("arm_spe_0");
+        if let Some(kind) = number(&folder.join("type"))
+            && let Some((config, config1)) = configuration(&folder.join("format"), SPE_TERMS)
+        {
+            let least =
+                number(&folder.join("caps").join("min_interval")).map_or(USUAL_LEAST_PERIOD, u64::from);
+            list.push(Self {
+                name: "arm_spe_0".into(),
+                kind,
+                config,
+                config1,
+                precise: 0,
+                aux_least_period: Some(least),
+                // The processor copies no stack.
+                stack_bytes: 0,
                 ..base
             });
         }
         list
+    }
+
+    /// Of an event whose samples are in an AUX area, as SPE writes it: operations between two of them.
+    pub fn aux_period(&self) -> Option<u64> {
+        let least = self.aux_least_period?;
+        let period = (OPERATIONS / self.frequency_hz.max(1)).max(least);
+        Some(period.clamp(*SPE_PERIODS.start(), *SPE_PERIODS.end()))
+    }
+
+    /// An event that reports what this one does besides its samples, on processors that have no samples of it.
+    pub fn without_samples(&self) -> Self {
+        Self {
+            kind: abi::PERF_TYPE_SOFTWARE,
+            config: u64::from(abi::PERF_COUNT_SW_DUMMY),
+            config1: 0,
+            precise: 0,
+            ..self.clone()
+        }
     }
 
     /// The events worth trying, best first. Loads and stores are one choice: the first.
@@ -178,7 +234,13 @@ impl SampleEvent {
 
     /// How much room its samples need on a processor at most, in bytes: users may lock only so much memory for all that they sample.
     pub fn most_ring_bytes(&self) -> usize {
-        if self.is_bare { SMALLEST } else { usize::MAX }
+        /// Of which samples are no part; as much is left of what every user may lock for the area beside it.
+        const BESIDE_AUX: usize = 256 << 10;
+        match (self.is_bare, self.aux_least_period) {
+            (true, _) => SMALLEST,
+            (false, Some(_)) => BESIDE_AUX,
+            (false, None) => usize::MAX,
+        }
     }
 
     /// Which records the event makes.
@@ -205,17 +267,25 @@ impl SampleEvent {
             SampleUnit::Nanoseconds => {
                 attributes.__bindgen_anon_1.sample_period = NANOSECONDS / self.frequency_hz.max(1);
             }
-            SampleUnit::Events => {
-                attributes.__bindgen_anon_1.sample_freq = self.frequency_hz;
-                attributes.set_freq(1);
-            }
+            SampleUnit::Events => match self.aux_period() {
+                Some(period) => {
+                    attributes.__bindgen_anon_1.sample_period = period;
+                    attributes.aux_watermark = AUX_WATERMARK;
+                }
+                None => {
+                    attributes.__bindgen_anon_1.sample_freq = self.frequency_hz;
+                    attributes.set_freq(1);
+                }
+            },
         }
         let mut wanted = abi::PERF_SAMPLE_IDENTIFIER
             | abi::PERF_SAMPLE_IP
             | abi::PERF_SAMPLE_TID
             | abi::PERF_SAMPLE_TIME
             | abi::PERF_SAMPLE_PERIOD;
-        if !self.is_bare {
+        // What follows is of samples that are records.
+        let is_record = self.aux_least_period.is_none();
+        if !self.is_bare && is_record {
             wanted |= abi::PERF_SAMPLE_REGS_USER;
             attributes.sample_regs_user = PerfRegisters::of(Architecture::HOST).mask();
         }
@@ -223,7 +293,7 @@ impl SampleEvent {
             wanted |= abi::PERF_SAMPLE_STACK_USER;
             attributes.sample_stack_user = self.stack_bytes;
         }
-        if self.has_addresses {
+        if self.has_addresses && is_record {
             wanted |= abi::PERF_SAMPLE_ADDR | abi::PERF_SAMPLE_DATA_SRC | abi::PERF_SAMPLE_WEIGHT;
         }
         attributes.sample_type = wanted.into();
@@ -260,6 +330,15 @@ impl SampleEvent {
         let mut attributes = self.attributes(starts_with_exec);
         let thread = libc::pid_t::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
         open(&mut attributes, thread, Some(cpu))
+    }
+
+    /// Maps the memory that an opened event's samples need besides a ring, and lets it go.
+    fn try_area(&self, opened: OwnedFd) -> io::Result<()> {
+        if self.aux_least_period.is_none() {
+            return Ok(());
+        }
+        let event = opened.as_raw_fd();
+        Ring::largest(opened, SMALLEST)?.map_aux(event)
     }
 
     /// Opens the event for the calling thread on whatever processor it runs, without heirs; such an
@@ -355,8 +434,8 @@ pub fn first_that_opens(candidates: Vec<SampleEvent>) -> Result<(SampleEvent, Ve
     let mut refused = Vec::new();
     let mut last = io::Error::from_raw_os_error(libc::ENOENT);
     for event in candidates {
-        match event.open_for_caller() {
-            Ok(_) => return Ok((event, refused)),
+        match event.open_for_caller().and_then(|opened| event.try_area(opened)) {
+            Ok(()) => return Ok((event, refused)),
             Err(error) => {
                 refused.push((event.name.clone(), error.to_string()));
                 last = error;
@@ -431,5 +510,51 @@ mod tests {
         // Too wide, or unknown: not guessed.
         assert_eq!(configuration(&cpu.join("format"), "umask=0x1ff"), None);
         assert_eq!(configuration(&cpu.join("format"), "snoop=1"), None);
+    }
+
+    #[test]
+    fn arms_samples_come_each_so_many_operations() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let spe = folder.path().join("arm_spe_0");
+        fs::create_dir_all(spe.join("caps")).expect("created");
+        fs::create_dir_all(spe.join("format")).expect("created");
+        let write = |name: &str, text: &str| fs::write(spe.join(name), text).expect("written");
+        // As Linux 6.12 has them.
+        write("type", "11\n");
+        write("format/ts_enable", "config:0\n");
+        write("format/jitter", "config:16\n");
+        write("format/load_filter", "config:33\n");
+        // What is asked for is not there: no event.
+        assert_eq!(SampleEvent::with_addresses(folder.path(), 1000, 8192), []);
+        write("format/store_filter", "config:34\n");
+        write("caps/min_interval", "1024\n");
+        let events = SampleEvent::with_addresses(folder.path(), 1000, 8192);
+        let [event] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!((event.name.as_str(), event.kind, event.config), ("arm_spe_0", 11, 0x6_0001_0001));
+        assert!(event.has_addresses && event.unit == SampleUnit::Events);
+        let attributes = event.attributes(false);
+        // A period, no frequency; nothing of the program's registers and stack; no kernel.
+        // SAFETY: both fields of the union are a number of as many bytes.
+        let period = unsafe { attributes.__bindgen_anon_1.sample_period };
+        assert_eq!((period, attributes.freq(), attributes.exclude_kernel()), (2_000_000, 0, 1));
+        assert_eq!((attributes.sample_regs_user, attributes.sample_stack_user), (0, 0));
+        assert_eq!(attributes.precise_ip(), 0);
+        let period = |frequency_hz| event.at_frequency(frequency_hz).aux_period();
+        // Not shorter than the machine can, not longer than the register holds.
+        assert_eq!((period(10_000_000), period(1)), (Some(1024), Some(2_000_000_000)));
+        // Nobody has this source here: the next one is taken.
+        let other = SampleEvent { kind: 0x7fff_fff0, ..event.clone() };
+        match first_that_opens(vec![other, SampleEvent::time(1000, 0)]) {
+            Ok((opened, refused)) => {
+                assert_eq!((opened.name.as_str(), refused.len()), ("cpu-clock", 1));
+            }
+            // Nor events at all.
+            Err(error) => assert_ne!(error.raw_os_error(), Some(libc::EINVAL)),
+        }
+        // Elsewhere the same is reported, and read in the same way.
+        let others = event.without_samples();
+        assert_eq!(others.attributes(false).type_, abi::PERF_TYPE_SOFTWARE);
+        assert_eq!(others.layout(), event.layout());
+        assert_eq!(SampleEvent::time(1000, 0).aux_period(), None);
     }
 }

@@ -9,6 +9,9 @@
 //! The kernel drops records rather than overwrite what has not been taken, and says how many.
 //!
 //! A ring belongs to the event it was mapped for; other events of the same processor may write to it.
+//!
+//! Beside it there can be an *AUX area*, which hardware writes to: records in the ring say what of it. It is mapped through an event
+//! that has such hardware and writes to the ring already, behind the ring's bytes.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -27,6 +30,19 @@ const SIZES: [usize; 5] = [4 << 20, 2 << 20, 512 << 10, 256 << 10, SMALLEST];
 /// The smallest of them.
 pub const SMALLEST: usize = 64 << 10;
 
+/// Sizes of an AUX area that are tried, in pages: powers of two, and two at least.
+const AUX_PAGES: [usize; 4] = [64, 16, 4, 2];
+
+/// How often is looked for bytes that a record announces: some microseconds.
+const MOST_LOOKS: usize = 1000;
+
+/// Memory that hardware writes to.
+#[derive(Debug)]
+struct AuxArea {
+    data: *mut libc::c_void,
+    bytes: usize,
+}
+
 /// One ring, unmapped when dropped.
 #[derive(Debug)]
 pub struct Ring {
@@ -35,6 +51,7 @@ pub struct Ring {
     length: usize,
     data: *const u8,
     data_bytes: usize,
+    aux: Option<AuxArea>,
     /// A record that wraps around is put together here.
     scratch: Vec<u8>,
 }
@@ -60,10 +77,79 @@ impl Ring {
             if page != libc::MAP_FAILED {
                 // SAFETY: the mapping is `page_bytes` longer than the data.
                 let data = unsafe { page.cast::<u8>().add(page_bytes) };
-                return Ok(Self { owner, page: page.cast(), length, data, data_bytes, scratch: Vec::new() });
+                let page = page.cast();
+                return Ok(Self { owner, page, length, data, data_bytes, aux: None, scratch: Vec::new() });
             }
         }
         Err(io::Error::last_os_error())
+    }
+
+    /// Maps the largest AUX area that this user may lock, if there is none yet. `event` has hardware that writes to one, and
+    /// writes to this ring.
+    ///
+    /// # Errors
+    /// Those of mmap(2): `EPERM` if even the smallest is too large; `EOPNOTSUPP` if the event has no such hardware.
+    pub fn map_aux(&mut self, event: RawFd) -> io::Result<()> {
+        if self.aux.is_some() {
+            return Ok(());
+        }
+        let page_bytes = self.length - self.data_bytes;
+        let offset =
+            libc::off_t::try_from(self.length).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        for bytes in AUX_PAGES.map(|pages| pages * page_bytes) {
+            // SAFETY: the page lives as long as `self`. The kernel reads these fields when the area is mapped, which no
+            // other thread does; they are written as atomics because the page is shared.
+            unsafe {
+                AtomicU64::from_ptr(&raw mut (*self.page).aux_offset)
+                    .store(self.length as u64, Ordering::Relaxed);
+                AtomicU64::from_ptr(&raw mut (*self.page).aux_size).store(bytes as u64, Ordering::Relaxed);
+            }
+            // Writable: the kernel does not overwrite what has not been taken.
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: a new mapping at an address of the kernel's choice.
+            let data =
+                unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, event, offset) };
+            if data != libc::MAP_FAILED {
+                self.aux = Some(AuxArea { data, bytes });
+                return Ok(());
+            }
+        }
+        Err(io::Error::last_os_error())
+    }
+
+    /// What the hardware wrote to the AUX area from position `offset` on, of all that it ever wrote there; makes room for as much. None: it
+    /// is not there, or not any more.
+    pub fn take_aux(&mut self, offset: u64, size: u64) -> Option<&[u8]> {
+        let AuxArea { data, bytes } = *self.aux.as_ref()?;
+        // SAFETY: as in `drain`, of the same page.
+        let (head, tail) = unsafe {
+            (
+                AtomicU64::from_ptr(&raw mut (*self.page).aux_head),
+                AtomicU64::from_ptr(&raw mut (*self.page).aux_tail),
+            )
+        };
+        let end = offset.checked_add(size)?;
+        // The kernel writes the record, and the head right behind it, with interrupts off.
+        let mut heads = std::iter::repeat_with(|| head.load(Ordering::Acquire)).take(MOST_LOOKS);
+        let head_at = heads.find(|&head_at| {
+            std::hint::spin_loop();
+            head_at >= end
+        })?;
+        let tail_at = tail.load(Ordering::Relaxed);
+        if offset < tail_at || head_at - tail_at > bytes as u64 {
+            return None;
+        }
+        let from = (offset % bytes as u64) as usize;
+        let first = (size as usize).min(bytes - from);
+        self.scratch.clear();
+        // SAFETY: both parts lie inside the area, and the hardware does not write between tail and head, where they are.
+        unsafe {
+            let data = data.cast::<u8>().cast_const();
+            self.scratch.extend_from_slice(std::slice::from_raw_parts(data.add(from), first));
+            self.scratch.extend_from_slice(std::slice::from_raw_parts(data, size as usize - first));
+        }
+        tail.store(end, Ordering::Release);
+        Some(&self.scratch)
     }
 
     /// Lets the event that it belongs to count.
@@ -141,7 +227,84 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        if let Some(aux) = self.aux.take() {
+            // SAFETY: our mapping, not used afterwards.
+            unsafe { libc::munmap(aux.data, aux.bytes) };
+        }
         // SAFETY: our mapping, not used afterwards.
         unsafe { libc::munmap(self.page.cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::mem::offset_of;
+    use std::os::fd::FromRawFd;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// A file in memory in the kernel's place: what is written to it, the ring sees.
+    fn in_memory() -> (File, Ring) {
+        // SAFETY: the name ends with a zero; a descriptor that comes back is ours.
+        let file = unsafe {
+            let descriptor = libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(descriptor >= 0, "{}", io::Error::last_os_error());
+            File::from_raw_fd(descriptor)
+        };
+        file.set_len(16 << 20).expect("room");
+        let owner = file.try_clone().expect("another descriptor").into();
+        (file, Ring::largest(owner, SMALLEST).expect("mapped"))
+    }
+
+    fn word(file: &File, field: usize) -> u64 {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, field as u64).expect("there");
+        u64::from_le_bytes(word)
+    }
+
+    #[test]
+    fn what_hardware_wrote_is_taken_once_and_around_the_end() {
+        let (file, mut ring) = in_memory();
+        let (head, tail) =
+            (offset_of!(perf_event_mmap_page, aux_head), offset_of!(perf_event_mmap_page, aux_tail));
+        let set = |field: usize, value: u64| {
+            file.write_all_at(&value.to_le_bytes(), field as u64).expect("written");
+        };
+        assert_eq!(ring.take_aux(0, 0), None, "there is no area");
+        ring.map_aux(ring.owner()).expect("mapped");
+        let (start, bytes) = (
+            word(&file, offset_of!(perf_event_mmap_page, aux_offset)),
+            word(&file, offset_of!(perf_event_mmap_page, aux_size)),
+        );
+        assert_eq!(start as usize, ring.length);
+        // A second time it is the same.
+        ring.map_aux(-1).expect("there already");
+        // The third time around; three bytes before the end, and three behind it.
+        let at = 3 * bytes - 3;
+        file.write_all_at(b"abc", start + bytes - 3).expect("written");
+        file.write_all_at(b"def", start).expect("written");
+        set(tail, at);
+        assert_eq!(ring.take_aux(at, 6), None, "nothing has been written");
+        set(head, at + 6);
+        assert_eq!(ring.take_aux(at - 1, 2), None, "it is not there any more");
+        assert_eq!(ring.take_aux(at, 2), Some(&b"ab"[..]));
+        assert_eq!(word(&file, tail), at + 2);
+        assert_eq!(ring.take_aux(at + 2, 4), Some(&b"cdef"[..]));
+        assert_eq!((word(&file, tail), ring.take_aux(u64::MAX, 2)), (at + 6, None));
+        // Heads and tails that cannot be.
+        set(head, at + 6 + 2 * bytes);
+        assert_eq!(ring.take_aux(at + 6, bytes + 1), None);
+    }
+
+    #[test]
+    fn without_such_hardware_there_is_no_area() {
+        let Ok(event) = crate::event::open_ring_owner(0) else { return };
+        let Ok(mut ring) = Ring::largest(event, SMALLEST) else { return };
+        assert!(ring.map_aux(ring.owner()).is_err());
+        assert_eq!(ring.take_aux(0, 0), None);
+        // The ring is as it was.
+        assert_eq!(ring.drain(|_, _, _| {}), 0);
     }
 }

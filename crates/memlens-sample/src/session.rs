@@ -293,8 +293,9 @@ impl SampleSession {
         let prompted_each_ns = glanced_each_ns.filter(|_| options.overhead < 1.0);
         let prompts = options.bursts.is_some().then(|| Prompts::begin(pid, prompted_each_ns, &allocations));
         let running = if let Target::Process(pid) = target { Some(*pid) } else { None };
-        // The agent keeps the interval that it began with.
-        let is_fixed = options.frequency_hz.is_some() || tick.is_some();
+        // The agent keeps the interval that it began with, and so do samples that the processor writes by itself.
+        let is_fixed =
+            options.frequency_hz.is_some() || tick.is_some() || collector.event().aux_period().is_some();
         let pacing = Pacing::start(budget, options.stack_bytes, is_fixed, collector.processes());
         Ok(Self {
             collector,

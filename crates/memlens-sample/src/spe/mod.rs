@@ -8,7 +8,8 @@
 //!                            samples of a perf.data file, in the order of time  traces.rs
 //! ```
 //!
-//! What the bytes mean is read here, from whatever source they come.
+//! What the bytes mean is read here, from whatever source they come: a live recording or a perf.data file. Opening the
+//! event is the affair of [`crate::event`], mapping the area that of [`crate::ring`].
 //!
 //! # What is a sample
 //!
@@ -27,18 +28,20 @@
 //! and "AUX area" (Linux 6.12).
 
 mod conversion;
+mod counter_clock;
 mod packet;
 mod record;
 mod sample;
 mod traces;
 mod words;
 
+pub use counter_clock::{CounterClock, Look};
 pub use packet::{SpePacket, SpePacketError};
 pub use record::{SpeInstruction, SpeRecord, SpeRecords};
 pub use traces::SpeTraces;
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     /// Puts packets together after the architecture's description, not after the reader.
     #[derive(Default)]
     pub struct Encoded(Vec<u8>);
