@@ -634,9 +634,11 @@ impl Recording {
         if is_first {
             self.waiting.runs(sample.pid);
         }
-        match is_whole {
-            true => self.counts.whole_stacks += 1,
-            false => self.counts.cut_stacks += 1,
+        match (is_whole, &sample.registers) {
+            (true, _) => self.counts.whole_stacks += 1,
+            (false, Some(_)) => self.counts.cut_stacks += 1,
+            // There was none to follow.
+            (false, None) => {}
         }
         // Bursts have paths of their own.
         let callers = self.frames.get(1..).filter(|_| self.bursts.is_none());

@@ -113,6 +113,8 @@ fn samples_have_objects_by_their_addresses() {
     let totals = profile.totals().sampled;
     assert_eq!((totals.samples, totals.by_hardware, totals.cost), (2, 2, 2 * PERIOD));
     assert_eq!((sampling.lost, profile.attribution.lost_events), (0, 0));
+    // There are none.
+    assert_eq!(profile.attribution.truncated_stacks, 0);
 }
 
 #[test]
