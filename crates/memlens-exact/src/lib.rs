@@ -29,4 +29,4 @@ pub use launch::{Extras, Following};
 pub use memlens_payload::PayloadError;
 pub use program::{Program, ProgramError};
 pub use reader::ReaderStatistics;
-pub use session::{HAS_ENGINE, Session, SessionError, SessionOptions};
+pub use session::{Session, SessionError, SessionOptions};

@@ -66,7 +66,7 @@ pub enum SessionError {
 }
 
 /// Whether this memlens carries an engine: only for x86-64 does it.
-pub const HAS_ENGINE: bool = cfg!(target_arch = "x86_64");
+const HAS_ENGINE: bool = cfg!(target_arch = "x86_64");
 
 /// A running program.
 pub struct Session {

@@ -23,7 +23,7 @@ use crate::failure::{Failure, FailureKind, plain};
 use crate::family::open_profile;
 use crate::machine_args::MachineArgs;
 use crate::observe::{self, Observation, observe};
-use crate::processor::needs_translation;
+use crate::processor::needs_x86_64;
 use crate::resimulate::{self, resimulate};
 use crate::run_progress::RunProgress;
 use crate::sample::parse_seconds;
@@ -149,7 +149,7 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
             "--machine and --cache are for --predict and --observe",
         ));
     }
-    needs_translation("memlens apply", "`memlens advise` says what to change in the source")?;
+    needs_x86_64("memlens apply", "`memlens advise` says what to change in the source")?;
     if let Some(pid) = args.pid {
         return crate::apply_online::apply(args, pid);
     }

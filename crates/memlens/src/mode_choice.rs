@@ -13,7 +13,7 @@
 use memlens_exact::Program;
 use memlens_sample::why_not_preloadable;
 
-use crate::processor::TRANSLATES;
+use crate::processor::IS_X86_64;
 use crate::run::{Mode, RecordArgs};
 
 /// A mode, and what the user is told of it.
@@ -40,7 +40,7 @@ pub fn choose(args: &RecordArgs) -> Choice {
     if let Some(option) = args.sample.first_of_samples() {
         return because(Mode::Sample, format!("sample mode, because {option} is of samples"));
     }
-    if !TRANSLATES {
+    if !IS_X86_64 {
         let reason = "sample mode: burst and exact mode, which count accesses, need an x86-64 processor";
         return because(Mode::Sample, reason.into());
     }

@@ -1,17 +1,17 @@
-//! What needs a processor that memlens can translate code for. Translated code is x86-64's: that of bursts, of exact mode's engine, and
-//! of what `memlens apply` changes in a program.
+//! What needs a processor whose code memlens understands whole: to translate it, as bursts, exact mode's engine and `memlens apply` do, or
+//! to follow all of its pointers, as static attribution does. That is x86-64.
 
 use crate::failure::{Failure, FailureKind};
 
 /// Whether this processor is one.
-pub const TRANSLATES: bool = memlens_exact::HAS_ENGINE;
+pub const IS_X86_64: bool = cfg!(target_arch = "x86_64");
 
 /// That something (a mode, a command) is not there, unless this processor is one; `instead`: what to do.
 ///
 /// # Errors
 /// It is not.
-pub fn needs_translation(what: &str, instead: &str) -> Result<(), Failure> {
-    if TRANSLATES {
+pub fn needs_x86_64(what: &str, instead: &str) -> Result<(), Failure> {
+    if IS_X86_64 {
         return Ok(());
     }
     let message =

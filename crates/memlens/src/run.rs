@@ -20,7 +20,7 @@ use crate::machine_args::MachineArgs;
 use crate::mode_choice::{Choice, choose};
 use crate::out_name;
 use crate::output::Output;
-use crate::processor::needs_translation;
+use crate::processor::needs_x86_64;
 use crate::recorder::{Ending, Recorder, RecorderOptions};
 use crate::sample::{self, SampleArgs};
 use crate::shell;
@@ -229,7 +229,7 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
     if matches!(mode, Mode::Sample | Mode::Burst) || args.sample.pid.is_some() {
         return sample::run(&args, reason.as_deref(), view);
     }
-    needs_translation("exact mode", "--mode sample says which data waits here, too")?;
+    needs_x86_64("exact mode", "--mode sample says which data waits here, too")?;
     let config = check(args)?;
     let (quiet, following) = (config.quiet, config.following);
     // What can be known to fail must fail before anything is created.

@@ -17,7 +17,7 @@ use crate::backing_looks::{self, BackingLooks};
 use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
 use crate::output::Output;
-use crate::processor::needs_translation;
+use crate::processor::needs_x86_64;
 use crate::run::{Mode, RecordArgs, describe, end_as, end_of, engine_failure, show};
 use crate::streams::say;
 use crate::system;
@@ -217,7 +217,10 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
         return Err(Failure::new(FailureKind::Usage, message));
     }
     if args.mode == Mode::Burst {
-        needs_translation("burst mode", "--mode sample says which data waits here, too")?;
+        needs_x86_64("burst mode", "--mode sample says which data waits here, too")?;
+    }
+    if matches!(args.sample.attribution, Some(Attribution::Static)) {
+        needs_x86_64("--attribution static", "without it addresses are computed from registers")?;
     }
     if args.mode == Mode::Burst && args.sample.event.is_some() {
         let message = "--event is sample mode's: bursts begin at ticks of the processor's time";

@@ -10,7 +10,7 @@ use memlens_sim::{CacheDescription, MachineDescription, TlbDescription};
 use super::finding::Finding;
 use crate::brief_calibration;
 use crate::failure::plain;
-use crate::processor::TRANSLATES;
+use crate::processor::IS_X86_64;
 use crate::system::{self, Counter};
 
 /// The highest rate that a budget leads to, in samples a second.
@@ -41,7 +41,7 @@ fn processor() -> Finding {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let plural = if cores == 1 { "core" } else { "cores" };
     let architecture = env::consts::ARCH;
-    if !TRANSLATES {
+    if !IS_X86_64 {
         let text =
             format!("{architecture}, {cores} {plural}: sample mode; burst and exact mode are for x86-64");
         return Finding::limited("processor", text, "").without_advice();

@@ -10,12 +10,17 @@ use memlens_sample::{BurstModel, BurstSettings, SampleError, SampleOptions, Samp
 use memlens_sim::MachineDescription;
 
 use super::finding::Finding;
+use crate::processor::IS_X86_64;
 
 /// A program that does next to nothing, with this exit code.
 const TRIAL_PROGRAM: &str = "true";
 
 /// The modes.
 pub fn findings() -> Vec<Finding> {
+    if !IS_X86_64 {
+        let elsewhere = |topic| Finding::limited(topic, "for x86-64 processors only", "").without_advice();
+        return vec![elsewhere("exact"), elsewhere("burst"), sample()];
+    }
     vec![exact(), burst(), sample()]
 }
 
