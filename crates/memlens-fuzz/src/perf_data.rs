@@ -99,13 +99,13 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn check(bytes: &[u8]) {
-    let Ok(profile) = import_perf_data(Cursor::new(bytes)) else { return };
+    let Ok(profile) = import_perf_data(Cursor::new(bytes), None) else { return };
     profile.validate().expect("what was imported is consistent");
     let sampling = profile.run.sampling.as_ref().expect("samples were imported");
     let totals = profile.totals().sampled;
     assert_eq!(sampling.samples, totals.samples, "each sample is in one object");
     assert!(sampling.samples > 0 && sampling.samples <= bytes.len() as u64 / 8);
     // The same again: nothing hangs on the order of a hash.
-    let again = import_perf_data(Cursor::new(bytes)).expect("it could be read before");
+    let again = import_perf_data(Cursor::new(bytes), None).expect("it could be read before");
     assert_eq!(again.totals(), profile.totals());
 }

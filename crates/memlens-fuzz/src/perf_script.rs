@@ -26,7 +26,7 @@ pub(crate) fn check(bytes: &[u8]) {
             round_trip(&sample);
         }
     }
-    match import_perf_script(bytes) {
+    match import_perf_script(bytes, None) {
         Ok(profile) => {
             profile.validate().expect("what was imported is consistent");
             let sampling = profile.run.sampling.as_ref().expect("samples were imported");

@@ -22,7 +22,7 @@ use crate::frame_rows::{CodeFrames, FrameRows};
 use crate::heap::HeapSite;
 use crate::heap_blocks::BlockArea;
 use crate::kin::Kin;
-use crate::modules::{Files, REPLACED};
+use crate::modules::{Files, OTHER_BUILD, REPLACED};
 use crate::naming::{HeldType, NamedObject, Namer, access_of, offset_in};
 use crate::part_places::PartPlaces;
 use crate::recording::{Recording, Tally};
@@ -261,7 +261,7 @@ impl ProfileBuilder {
             if let Some(problem) = &file.problem
                 && !problem.is_empty()
                 // Of a file that was replaced not even the code's place is known.
-                && (problem == REPLACED
+                && ([REPLACED, OTHER_BUILD].contains(&problem.as_str())
                     || rows.code.iter().any(|(code, ..)| is_file(recording, *code, &file.path)))
             {
                 profile.attribution.notes.push(format!("{} has no names: {problem}.", file.path));

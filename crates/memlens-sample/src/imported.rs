@@ -4,6 +4,7 @@ use memlens_code::SampleSkid;
 use memlens_profile::{Profile, SampleUnit, SamplingInfo};
 
 use crate::builder::ProfileBuilder;
+use crate::modules::Whereabouts;
 use crate::record::{Record, TimedRecord};
 use crate::recording::{AttributionWay, Recording};
 
@@ -24,10 +25,12 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Nothing yet.
-    pub fn new() -> Self {
+    /// Nothing yet, of programs whose files are there.
+    pub fn new(whereabouts: Whereabouts) -> Self {
+        let mut recording = Recording::new(false, SampleSkid::default(), AttributionWay::default());
+        recording.look_in(whereabouts);
         Self {
-            recording: Recording::new(false, SampleSkid::default(), AttributionWay::default()),
+            recording,
             builder: ProfileBuilder::default(),
             events: Vec::new(),
             cost: 0,

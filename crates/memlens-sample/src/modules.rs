@@ -4,19 +4,21 @@ use std::cell::{OnceCell, RefCell};
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use memlens_code::{FunctionCode, SampleSkid, Waits};
 use memlens_symbols::{DebugSearch, GeneratedNames, Module};
 use object::read::elf::ProgramHeader;
-use object::{Endianness, ReadCache, elf};
+use object::{Endianness, Object as _, ReadCache, elf};
 use rustc_hash::FxHashMap;
 
 use crate::unwinder::UnwindSections;
 
 /// The problem of a file that is no more what was mapped.
 pub const REPLACED: &str = "the file was replaced after it was mapped";
+/// The same, by its build-id.
+pub const OTHER_BUILD: &str = "the file here is another build than the one that was mapped";
 
 /// A loadable segment: where the file says it is, and where in the file.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,8 @@ struct Shape {
 pub struct MappedFile {
     /// Path when it was mapped.
     pub path: String,
+    /// Where it is read.
+    place: PathBuf,
     /// Why its code and names are not known, if they are not.
     pub problem: Option<String>,
     /// Of the file that was mapped; 0: unknown.
@@ -71,9 +75,18 @@ pub struct Placement {
 impl MappedFile {
     /// Reads the file's headers and unwind information. `inode` is the one that was mapped, 0 if
     /// unknown: a file that was replaced since is not read, its addresses would be wrong.
-    pub fn open(path: &str, inode: u64) -> Self {
+    pub fn open(path: &str, inode: u64, found: Option<&Whereabouts>) -> Self {
+        let build_id = found.and_then(|found| found.build_ids.get(path));
+        let below = |root: &PathBuf| root.join(path.trim_start_matches('/'));
+        let (place, inode) =
+            match found.and_then(|found| found.sysroot.as_ref()).map(below).filter(|place| place.exists()) {
+                Some(place) => (place, 0),
+                // Inodes are one machine's, build-ids are any's.
+                None => (PathBuf::from(path), if build_id.is_some() { 0 } else { inode }),
+            };
         let mut file = Self {
             path: path.to_owned(),
+            place,
             problem: None,
             inode,
             shape: None,
@@ -82,7 +95,7 @@ impl MappedFile {
             waits: RefCell::default(),
             loops: RefCell::default(),
         };
-        match read(Path::new(path), inode) {
+        match read(&file.place, inode, build_id.map(Vec::as_slice)) {
             Ok(shape) => file.shape = Some(shape),
             Err(problem) => file.problem = Some(problem),
         }
@@ -129,7 +142,7 @@ impl MappedFile {
         self.symbols
             .get_or_init(|| {
                 self.shape.as_ref()?;
-                match Module::open(self.path.as_ref(), &DebugSearch::default()) {
+                match Module::open(&self.place, &DebugSearch::default()) {
                     Ok(module) => Some(module),
                     Err(error) => {
                         tracing::debug!(path = self.path, %error, "no symbols");
@@ -189,7 +202,7 @@ impl MappedFile {
         let end = svma.saturating_add(bytes).min(segment.svma + segment.file_bytes);
         let mut code = vec![0; (end - start) as usize];
         let offset = segment.file_offset.checked_add(start - segment.svma)?;
-        let file = File::open(&self.path).ok()?;
+        let file = File::open(&self.place).ok()?;
         let is_it = self.inode == 0 || file.metadata().is_ok_and(|status| status.ino() == self.inode);
         file.read_exact_at(&mut code, offset).ok().filter(|()| is_it)?;
         Some((start, code))
@@ -212,7 +225,16 @@ mod loop_code {
     }
 }
 
-fn read(path: &Path, inode: u64) -> Result<Shape, String> {
+/// Where files of a recording from elsewhere are, and how they are known again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// A folder with another machine's files, in which they are looked for first.
+    pub sysroot: Option<PathBuf>,
+    /// What the recording says that their build-ids are, by path.
+    pub build_ids: FxHashMap<String, Vec<u8>>,
+}
+
+fn read(path: &Path, inode: u64, build_id: Option<&[u8]>) -> Result<Shape, String> {
     let status = fs::metadata(path).map_err(|error| error.to_string())?;
     if inode != 0 && status.ino() != inode {
         return Err(REPLACED.to_owned());
@@ -224,6 +246,11 @@ fn read(path: &Path, inode: u64) -> Result<Shape, String> {
     let parts = ReadCache::new(File::open(path).map_err(|error| error.to_string())?);
     let file = object::File::parse(&parts).map_err(|error| error.to_string())?;
     let object::File::Elf64(elf64) = &file else { return Err("it is no 64-bit ELF file".to_owned()) };
+    if let (Some(wanted), Ok(Some(own))) = (build_id, file.build_id())
+        && !is_same_build(wanted, own)
+    {
+        return Err(OTHER_BUILD.to_owned());
+    }
     let endian = Endianness::Little;
     let segments = elf64
         .elf_program_headers()
@@ -240,6 +267,12 @@ fn read(path: &Path, inode: u64) -> Result<Shape, String> {
     Ok(Shape { segments, unwind: UnwindSections::of(&file) })
 }
 
+/// Whether two build-ids are one: perf has room for 20 bytes, and older ones of it filled shorter ones up with zeros.
+fn is_same_build(recorded: &[u8], own: &[u8]) -> bool {
+    let least = recorded.len().min(own.len());
+    recorded[..least] == own[..least] && recorded[least..].iter().all(|&byte| byte == 0)
+}
+
 /// The kernel's code that is mapped in every process (vdso(7)), as its map calls it.
 pub const VDSO: &str = "[vdso]";
 
@@ -249,6 +282,8 @@ pub struct Files {
     list: Vec<Rc<MappedFile>>,
     by_name: FxHashMap<(String, u64), u32>,
     generated: GeneratedNames,
+    /// Of a recording from elsewhere, where they are.
+    whereabouts: Option<Whereabouts>,
     /// Where processes have the kernel's code for them.
     vdsos: Vec<Range<u64>>,
 }
@@ -261,13 +296,23 @@ impl Files {
         }
     }
 
+    /// The recording is from elsewhere, and files that are met from now on are there.
+    pub fn look_in(&mut self, whereabouts: Whereabouts) {
+        self.whereabouts = Some(whereabouts);
+    }
+
+    /// Whether some may not be here, because the recording is from elsewhere.
+    pub fn may_be_elsewhere(&self) -> bool {
+        self.whereabouts.is_some()
+    }
+
     /// The number of a file; it is read at first sight.
     pub fn number(&mut self, path: &str, inode: u64) -> u32 {
         if let Some(&known) = self.by_name.get(&(path.to_owned(), inode)) {
             return known;
         }
         let number = self.list.len() as u32;
-        self.list.push(Rc::new(MappedFile::open(path, inode)));
+        self.list.push(Rc::new(MappedFile::open(path, inode, self.whereabouts.as_ref())));
         self.by_name.insert((path.to_owned(), inode), number);
         number
     }

@@ -127,6 +127,7 @@ const THREAD_LOCAL: &str = "thread-local memory";
 /// Reasons for [`ObjectKind::Unknown`].
 const NO_CODE: &str = "no function is known at the sampled address";
 const GENERATED: &str = "generated code, whose data --mode burst tells";
+const NOT_HERE: &str = "generated code, or code of a file that is not here";
 const NO_CLAIM: &str = "static analysis names no object";
 const NO_FUNCTION: &str = "the code is in no function that static analysis reads";
 const NO_REGISTERS: &str = "the sample came without user registers";
@@ -188,10 +189,10 @@ impl Namer {
             },
             Spot::Computation => (NamedObject::new(ObjectKind::Computation, COMPUTATION), sampled),
             Spot::Transfer => (NamedObject::new(ObjectKind::Computation, TRANSFER), sampled),
-            Spot::NoCode => (no_code(key.code), sampled),
+            Spot::NoCode => (no_code(key.code, files), sampled),
             Spot::NoRegisters => (NamedObject::unknown(NO_REGISTERS), sampled),
             // Outside of every file; the others do not come here.
-            Spot::CodeOnly => (no_code(key.code), sampled),
+            Spot::CodeOnly => (no_code(key.code, files), sampled),
             Spot::InKernel => (NamedObject::unknown(IN_KERNEL), sampled),
             Spot::InAgent => (NamedObject::new(ObjectKind::Computation, IN_AGENT), sampled),
             Spot::InCall => (NamedObject::new(ObjectKind::Computation, IN_CALL), sampled),
@@ -519,8 +520,12 @@ pub fn access_of(code: Code, operand: Option<u8>, files: &Files) -> (AccessKind,
 }
 
 /// What waits at code that nothing is known of.
-fn no_code((file, _): Code) -> NamedObject {
-    NamedObject::unknown(if file.is_some() { NO_CODE } else { GENERATED })
+fn no_code((file, _): Code, files: &Files) -> NamedObject {
+    NamedObject::unknown(match file {
+        Some(_) => NO_CODE,
+        None if files.may_be_elsewhere() => NOT_HERE,
+        None => GENERATED,
+    })
 }
 
 pub(crate) fn in_image(file: u32, svma: u64, files: &Files) -> NamedObject {

@@ -10,6 +10,7 @@
 //! records of their own but bytes that the processor wrote: [`SpeTraces`].
 
 use std::io::{self, BufReader, Read, Seek};
+use std::path::PathBuf;
 
 use linux_perf_data::linux_perf_event_reader::{
     AttrFlags, PerfEventType, SamplingPolicy, SoftwareCounterType,
@@ -21,6 +22,7 @@ use perf_event_open_sys::bindings as abi;
 use thiserror::Error;
 
 use crate::imported::Imported;
+use crate::modules::Whereabouts;
 use crate::perf_data_sizes::{Container, check_sizes};
 use crate::record::{Layout, Record};
 use crate::registers::PerfRegisters;
@@ -59,12 +61,15 @@ impl PerfDataError {
     }
 }
 
-/// Makes a profile of a perf.data file. Names come from the files on this machine, as far as their
-/// inodes are those that were mapped.
+/// Makes a profile of a perf.data file. Names come from the files below `sysroot`, a folder with another machine's files, and else from
+/// those on this machine, as far as their build-ids are those of the recording, or, where it has none, their inodes.
 ///
 /// # Errors
 /// If the file cannot be read, or has no samples, or samples that cannot be added up.
-pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataError> {
+pub fn import_perf_data(
+    mut file: impl Read + Seek,
+    sysroot: Option<PathBuf>,
+) -> Result<Profile, PerfDataError> {
     let container = check_sizes(&mut file)?;
     let damaged = |error: linux_perf_data::Error| PerfDataError::Damaged(error.to_string());
     let file = BufReader::new(file);
@@ -78,7 +83,11 @@ pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataE
     let layouts: Vec<Layout> =
         attributes.iter().map(|attribute| layout_of(attribute, machine.as_deref())).collect();
     let names: Vec<&str> = attributes.iter().map(name_of).collect();
-    let mut imported = Imported::new();
+    let build_ids = perf_file.build_ids().unwrap_or_default().into_values().filter_map(|file| {
+        let path = String::from_utf8(file.path).ok()?;
+        (!file.build_id.is_empty()).then_some((path, file.build_id))
+    });
+    let mut imported = Imported::new(Whereabouts { sysroot, build_ids: build_ids.collect() });
     let mut records = 0u64;
     let mut traces: Option<SpeTraces> = None;
     // A file whose writer was stopped ends anywhere: what stands before the end is good.

@@ -17,11 +17,13 @@
 //! their instruction.
 
 use std::io::{self, BufRead};
+use std::path::PathBuf;
 
 use memlens_profile::Profile;
 use thiserror::Error;
 
 use crate::imported::Imported;
+use crate::modules::Whereabouts;
 use crate::record::{NewMapping, Record, Sample, TimedRecord};
 use crate::registers::{PerfRegisters, Registers};
 
@@ -401,13 +403,14 @@ struct Missing {
     instruction: u64,
 }
 
-/// Makes a profile of a text of `perf script`. Names come from the files on this machine.
+/// Makes a profile of a text of `perf script`. Names come from the files below `sysroot`, a folder with another machine's files, and else
+/// from those on this machine.
 ///
 /// # Errors
 /// If the text cannot be read, or has no samples, or samples that cannot be added up.
-pub fn import_perf_script(text: impl BufRead) -> Result<Profile, PerfScriptError> {
+pub fn import_perf_script(text: impl BufRead, sysroot: Option<PathBuf>) -> Result<Profile, PerfScriptError> {
     let mut reader = Reader {
-        imported: Imported::new(),
+        imported: Imported::new(Whereabouts { sysroot, ..Whereabouts::default() }),
         code: CodeMappings::default(),
         pending: None,
         missing: Missing::default(),
@@ -636,7 +639,7 @@ mod tests {
             "t 7/7 1.000001:  5000 cpu-clock:  ffffffff821f5127 exc_page_fault+0xd7 ([kernel.kallsyms]){registers}\n\
              t 7/7 1.000002:  3000 cpu-clock:            401000 f (/nowhere/t){registers}\n"
         );
-        let profile = import_perf_script(text.as_bytes()).expect("two samples");
+        let profile = import_perf_script(text.as_bytes(), None).expect("two samples");
         let kernels =
             profile.objects.iter().find(|object| object.unknown_reason.as_deref() == Some(IN_KERNEL));
         assert_eq!(kernels.expect("one is the kernel's").counts.sampled.cost, 5000);
@@ -646,7 +649,7 @@ mod tests {
     fn a_text_becomes_a_profile_that_says_what_is_missing() {
         let text = "t 7/7 1.000001:   5000 cpu-clock:u: \n\t    10b6 main+0x56 (/nowhere/t)\n\nt 7/7 1.000002: \
                     cpu-clock:u:      401000 f (/nowhere/t)\n";
-        let profile = import_perf_script(text.as_bytes()).expect("two samples");
+        let profile = import_perf_script(text.as_bytes(), None).expect("two samples");
         let sampling = profile.run.sampling.as_ref().expect("sampled");
         assert_eq!((sampling.samples, sampling.cost, sampling.event.as_str()), (2, 5001, "cpu-clock:u"));
         let notes = profile.run.notes.join(" ");
@@ -655,10 +658,10 @@ mod tests {
         {
             assert!(notes.contains(word), "{notes}");
         }
-        let error = import_perf_script("what?\n\n".as_bytes()).expect_err("no samples");
+        let error = import_perf_script("what?\n\n".as_bytes(), None).expect_err("no samples");
         assert!(matches!(error, PerfScriptError::NoSamples(2)), "{error}");
         let two = "t 7 1.000001: a:  1 f\n\nt 7 1.000001: b:  1 f\n";
-        let error = import_perf_script(two.as_bytes()).expect_err("two events");
+        let error = import_perf_script(two.as_bytes(), None).expect_err("two events");
         assert!(matches!(&error, PerfScriptError::SeveralEvents(names) if names == "a, b"), "{error}");
     }
 }

@@ -21,7 +21,7 @@ use crate::distinct_pages::DistinctPages;
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::heap_blocks::BlockArea;
 use crate::live_course::LiveCourse;
-use crate::modules::Files;
+use crate::modules::{Files, Whereabouts};
 use crate::process::thread_cpu_ns;
 use crate::record::{NewMapping, Record, Sample, TimedRecord};
 use crate::spot::{Found, HeapMemory, STACK_BYTES, SampleView, Spot};
@@ -169,6 +169,11 @@ impl Recording {
     /// what waits samples land.
     pub fn new(is_live: bool, skid: SampleSkid, way: AttributionWay) -> Self {
         Self { is_live, skid, way, ..Self::default() }
+    }
+
+    /// Files are there.
+    pub fn look_in(&mut self, whereabouts: Whereabouts) {
+        self.files.look_in(whereabouts);
     }
 
     /// Bursts will be taken in, too.

@@ -58,6 +58,26 @@ pub struct ProfileArgs {
     pub quiet: bool,
 }
 
+/// Where the files of a recorded program are.
+#[derive(Args, Debug)]
+pub struct SysrootArgs {
+    /// A folder with the files of the machine that was recorded, as they lie there (FOLDER/usr/lib/…): looked in first
+    #[arg(long, value_name = "FOLDER")]
+    pub sysroot: Option<PathBuf>,
+}
+
+impl SysrootArgs {
+    fn folder(&self) -> Result<Option<PathBuf>, Failure> {
+        if let Some(folder) = &self.sysroot
+            && !folder.is_dir()
+        {
+            let message = format!("--sysroot {}: there is no such folder", folder.display());
+            return Err(Failure::new(FailureKind::NoInput, message));
+        }
+        Ok(self.sysroot.clone())
+    }
+}
+
 impl ProfileArgs {
     fn create(&self) -> Result<Output, Failure> {
         Output::create(Some(&self.out), OsStr::new(""), Existing::replace_if(self.force))
@@ -84,6 +104,10 @@ pub struct LackeyArgs {
 
 /// Arguments of `memlens import perf`.
 #[derive(Args, Debug)]
+#[command(before_help = "\
+Examples:
+  memlens import perf perf.data --out app.memlens                       with the files of this machine
+  memlens import perf perf.data --sysroot arm-root --out app.memlens    recorded on another one (x86-64 or AArch64)")]
 #[command(after_help = "\
 Record with registers, so that data addresses can be computed:\n  \
 perf record -e cpu-clock:u --user-regs=ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- PROGRAM\n\
@@ -93,6 +117,9 @@ pub struct PerfArgs {
     /// The file that perf wrote
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+
+    #[command(flatten)]
+    pub sysroot: SysrootArgs,
 
     #[command(flatten)]
     pub profile: ProfileArgs,
@@ -110,13 +137,16 @@ pub struct PerfScriptArgs {
     pub file: PathBuf,
 
     #[command(flatten)]
+    pub sysroot: SysrootArgs,
+
+    #[command(flatten)]
     pub profile: ProfileArgs,
 }
 
 fn import_perf(args: &PerfArgs) -> Result<u8, Failure> {
     let place = args.file.display().to_string();
     let file = File::open(&args.file).map_err(|error| Failure::of_io("open the file", &place, &error))?;
-    let profile = memlens_sample::import_perf_data(file).map_err(|error| {
+    let profile = memlens_sample::import_perf_data(file, args.sysroot.folder()?).map_err(|error| {
         let kind = match error {
             PerfDataError::Io(_) => FailureKind::Io,
             _ => FailureKind::BadData,
@@ -128,7 +158,7 @@ fn import_perf(args: &PerfArgs) -> Result<u8, Failure> {
 
 fn import_perf_script(args: &PerfScriptArgs) -> Result<u8, Failure> {
     let (place, text) = open_text(&args.file, "open the file")?;
-    let profile = memlens_sample::import_perf_script(text).map_err(|error| {
+    let profile = memlens_sample::import_perf_script(text, args.sysroot.folder()?).map_err(|error| {
         let kind = match error {
             PerfScriptError::Read(_) => FailureKind::Io,
             _ => FailureKind::BadData,

@@ -82,7 +82,7 @@ fn trace(offset: u64, area: u32, tid: u32, cpu: u32, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn imported(records: &[Vec<u8>]) -> Profile {
-    let profile = import_perf_data(Cursor::new(file(records))).expect("imported");
+    let profile = import_perf_data(Cursor::new(file(records)), None).expect("imported");
     profile.validate().expect("consistent");
     profile
 }
@@ -216,6 +216,6 @@ fn what_was_lost_and_damaged_is_counted() {
     // Traces of other sources are none of ours, and announce no samples.
     let mut other = records(0);
     other[0] = record(70, &words(&[1, 2, 4, EVENT_TYPE, 1]));
-    let other = import_perf_data(Cursor::new(file(&other)));
+    let other = import_perf_data(Cursor::new(file(&other)), None);
     assert!(matches!(other, Err(PerfDataError::NoSamples(1))), "{other:?}");
 }
