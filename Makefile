@@ -4,6 +4,7 @@
 #   make test     everything that must hold, in a bounded form
 #   make bench    memlens beside native, cachegrind and callgrind; sample mode beside native, perf, heaptrack and
 #                 dhat; what watching large blocks costs; bursts against exact mode (BENCH='--quick' is faster)
+#   make test-aarch64   memlens for AArch64, in an emulated machine (Debian's cross compiler and QEMU; not part of `make test`)
 #   make lint     formatting and clippy
 #   make doc      the crates' documentation, with warnings as errors
 #   make setup    the system packages all of these need
@@ -33,8 +34,13 @@ BENCH ?=
 
 # The client with DynamoRIO is what memlens-exact's build script would build itself, late and alone: beside the rest it
 # takes the time that Parquet leaves one processor idle. If it fails here, it fails there with a message.
+ifeq ($(shell uname -m),x86_64)
 beside_client = @$(CARGO) build --quiet --release -p memlens-exact-client --target-dir $(CLIENT_TARGET) 2>/dev/null & \
 	echo '$(1)'; $(1); status=$$?; wait; exit $$status
+else
+# Elsewhere there is no exact mode.
+beside_client = $(1)
+endif
 
 build:
 	@scripts/setup.sh build
@@ -53,6 +59,18 @@ examples:
 	$(MAKE) -s -C examples/bfs
 	$(CARGO) build --release --manifest-path examples/sqlite/Cargo.toml --target-dir $(EXAMPLES)/sqlite
 
+# Exact and burst mode are x86-64's.
+ifneq ($(shell uname -m),x86_64)
+demo: build examples
+	@mkdir -p $(EXAMPLES)
+	@echo; echo '== Breadth-first search over an R-MAT graph (examples/bfs), by samples =='
+	$(MEMLENS) run --force --out $(EXAMPLES)/bfs.memlens -- examples/bfs/bfs 20 16 1 20
+	@echo; echo '== SQLite building and querying a table of 300,000 rows (examples/sqlite), by samples =='
+	$(MEMLENS) run --force --out $(EXAMPLES)/sqlite.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 300000
+	@$(MEMLENS) report $(EXAMPLES)/sqlite.memlens --html $(EXAMPLES)/sqlite.html --force
+	@echo; echo 'Look around: $(MEMLENS) view $(EXAMPLES)/sqlite.memlens'
+	@echo 'In a browser: $(EXAMPLES)/sqlite.html'
+else
 demo: build examples
 	@mkdir -p $(EXAMPLES)
 	@echo; echo '== Breadth-first search over an R-MAT graph (examples/bfs) =='
@@ -64,6 +82,7 @@ demo: build examples
 	@$(MEMLENS) report $(EXAMPLES)/sqlite.memlens --html $(EXAMPLES)/sqlite.html --force
 	@echo; echo 'Look around: $(MEMLENS) view $(EXAMPLES)/sqlite.memlens'
 	@echo 'In a browser: $(EXAMPLES)/sqlite.html'
+endif
 
 # Sampled shares are held to wide bounds here, because the machine may be busy with other things, which moves the costs
 # themselves: bench/accuracy.py and bench/unbiased.py without them are for a quiet one.
@@ -111,6 +130,16 @@ test-page:
 test-static:
 	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
 
+# memlens for AArch64, tried in an emulated machine.
+AARCH64 = aarch64-unknown-linux-gnu
+test-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+test-aarch64: export CC_aarch64_unknown_linux_gnu = aarch64-linux-gnu-gcc
+test-aarch64: build
+	@scripts/setup.sh build aarch64
+	@rustup target list --installed 2>/dev/null | grep -qx $(AARCH64) || rustup target add $(AARCH64)
+	$(CARGO) build --release --target $(AARCH64) -p memlens
+	$(PYTHON) tests/aarch64.py --memlens $(TARGET)/$(AARCH64)/release/memlens --reader $(MEMLENS) --folder $(TARGET)/aarch64-machine
+
 bench: build
 	@scripts/setup.sh build bench
 	$(PYTHON) bench/run.py --memlens $(MEMLENS) $(BENCH)
@@ -136,4 +165,4 @@ clean:
 	$(MAKE) -s -C examples/bfs clean
 	$(MAKE) -s -C examples/kernels clean
 
-.PHONY: build test-build setup examples demo test $(BESIDE) bench lint doc clean
+.PHONY: build test-build setup examples demo test test-aarch64 $(BESIDE) bench lint doc clean

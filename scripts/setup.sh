@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the system packages that a task needs and that are missing. Nothing to do: says nothing, at once.
 #
-#     scripts/setup.sh [build] [demo] [test] [bench]       default: build
+#     scripts/setup.sh [build] [demo] [test] [aarch64] [bench]       default: build
 #
 # build needs what compiles memlens and DynamoRIO; without it the script fails. What the other tasks need
 # beyond that is programs to run and to compare with: where one cannot be had, the task leaves out what
@@ -33,6 +33,8 @@ packages() {
     file)     row='file|file|file|file|file' ;;
     diff)     row='diffutils|diffutils|diffutils|diffutils|diffutils' ;;
     git)      row='git|git|git|git|git' ;;
+    aarch64-linux-gnu-gcc) row='gcc-aarch64-linux-gnu|gcc-aarch64-linux-gnu|aarch64-linux-gnu-gcc|cross-aarch64-gcc14|' ;;
+    qemu-system-aarch64) row='qemu-system-arm|qemu-system-aarch64|qemu-system-aarch64|qemu-arm|qemu-system-aarch64' ;;
     openssl)  row='openssl|openssl|openssl|openssl|openssl' ;;
     perl)     row='perl|perl|perl|perl|perl' ;;
     esac
@@ -67,8 +69,9 @@ for task; do
     build) ;;
     demo) ;;
     test) optional="$optional static-libc valgrind python3 gfortran sqlite3 redis-cli node xz zstd lua5.4 bc file diff git openssl" ;;
+    aarch64) optional="$optional aarch64-linux-gnu-gcc qemu-system-aarch64 python3" ;;
     bench) optional="$optional valgrind python3 sqlite3 xz perf heaptrack redis-cli" ;;
-    *) echo "setup.sh: unknown task: $task (build, demo, test, bench)" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown task: $task (build, demo, test, aarch64, bench)" >&2; exit 2 ;;
     esac
 done
 

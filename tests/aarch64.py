@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""Runs memlens on AArch64, in an emulated machine: sample mode on programs with known answers.
+
+    tests/aarch64.py --memlens FILE --reader FILE --folder FOLDER
+
+FILE of --memlens is built for AArch64, that of --reader for this machine: it reads the profiles, which must not matter. FOLDER
+keeps what is downloaded and made. The machine is QEMU's, with a kernel and a busybox of Debian's, which apt fetches into FOLDER, and the
+libraries of the cross compiler. It executes one instruction at a time, because the interrupts of an emulator come at jumps only
+otherwise, and hardly one takes longer than another: the shares of tests/aarch64/known.c follow. The last line is
+`N passed, N failed`; without an emulator, a compiler or apt it says what is missing, and ends with exit code 1.
+"""
+
+import argparse
+import json
+import lzma
+import math
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from checks import expect, run_each
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPILER = "aarch64-linux-gnu-gcc"
+EMULATOR = "qemu-system-aarch64"
+# As the loader has them, of the cross compiler's folder.
+LIBRARIES = ["ld-linux-aarch64.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1"]
+MODULES = ["virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk"]
+# What known.c accesses, and the part of the samples with data that are there.
+SHARES = {"in_heap": 0.4, "in_globals": 0.3, "on_stack": 0.2, "in_thread": 0.1}
+# How far a share may be off: an emulator's instructions do not all take the same time; and by chance, in standard deviations.
+OFF, SIGMAS = 0.1, 4
+FREQUENCY = "200"
+OUT_BYTES = 64 << 20
+
+# What the machine does: name, command of its shell. All run in one boot, in order.
+KNOWN = "/t/known 1000"
+COMMANDS = [
+    ("native", KNOWN),
+    ("kernel-clock", f"/t/memlens record --frequency {FREQUENCY} --out kernel-clock.memlens -- {KNOWN}"),
+    ("agent-clock", f"/t/memlens record --event agent-clock --frequency {FREQUENCY} --out agent-clock.memlens -- {KNOWN}"),
+    ("all", f"/t/memlens record --allocations all --frequency {FREQUENCY} --out all.memlens -- {KNOWN}"),
+    ("threads", f"/t/memlens record --frequency {FREQUENCY} --out threads.memlens -- /t/known 400 3 1"),
+    (
+        "attach",
+        "/t/known 15000 & p=$!; sleep 2;"
+        f" /t/memlens record --pid $p --duration 5 --frequency {FREQUENCY} --out attach.memlens; echo $?; wait $p",
+    ),
+    ("bare", "/t/memlens record --out bare.memlens -- /t/bare 400"),
+    ("exact", "/t/memlens record --mode exact -- /t/known"),
+    ("burst", "/t/memlens record --mode burst -- /t/known"),
+    ("static", "/t/memlens record --attribution static -- /t/known"),
+    ("doctor", "/t/memlens doctor"),
+    ("report", "/t/memlens report kernel-clock.memlens"),
+]
+
+
+def need(tool, package):
+    if not shutil.which(tool):
+        sys.exit(f"tests/aarch64.py: there is no {tool}: install {package}")
+
+
+def debian_packages(folder):
+    """The newest kernel for clouds and a static busybox, for AArch64: the system's own lists of packages are not touched."""
+    if len(found := sorted(folder.glob("*.deb"))) >= 2:
+        return found
+    for below in ["lists/partial", "cache/archives/partial"]:
+        (folder / below).mkdir(parents=True, exist_ok=True)
+    (folder / "status").touch()
+    options = {
+        "APT::Architecture": "arm64",
+        "APT::Architectures": "arm64",
+        "Dir::State::Lists": folder / "lists",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder / "cache",
+        "APT::Sandbox::User": "root",
+    }
+    options = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    subprocess.run(["apt-get", "-qq", *options, "update"], check=True)
+    answer = subprocess.run(
+        ["apt-cache", *options, "depends", "linux-image-cloud-arm64"], check=True, capture_output=True, text=True
+    )
+    kernel = re.search(r"Depends: (linux-image-\S+)", answer.stdout)
+    if not kernel:
+        sys.exit("tests/aarch64.py: apt knows no linux-image-cloud-arm64; is this a Debian?")
+    subprocess.run(["apt-get", "-qq", *options, "download", kernel[1], "busybox-static"], cwd=folder, check=True)
+    return sorted(folder.glob("*.deb"))
+
+
+def unpack(packages, folder):
+    for package in packages:
+        subprocess.run(["dpkg", "-x", package, folder], check=True)
+
+
+def cpio(tree):
+    """A folder as the kernel takes it for its first file system (Documentation/driver-api/early-userspace/buffer-format.rst)."""
+    archive = bytearray()
+
+    def add(name, mode, content):
+        fields = [len(archive), mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0]
+        archive.extend(b"070701" + b"".join(b"%08X" % field for field in fields))
+        archive.extend(name.encode() + b"\0")
+        archive.extend(b"\0" * (-len(archive) % 4))
+        archive.extend(content + b"\0" * (-len(content) % 4))
+
+    for path in sorted(tree.rglob("*")):
+        name, status = str(path.relative_to(tree)), path.lstat()
+        if path.is_symlink():
+            add(name, stat.S_IFLNK | 0o777, str(path.readlink()).encode())
+        elif path.is_dir():
+            add(name, stat.S_IFDIR | 0o755, b"")
+        else:
+            add(name, stat.S_IFREG | stat.S_IMODE(status.st_mode), path.read_bytes())
+    add("TRAILER!!!", 0, b"")
+    return bytes(archive)
+
+
+def compile(source, target, *options):
+    subprocess.run([COMPILER, *options, "-Wall", "-o", target, source, "-pthread"], check=True)
+
+
+def file_system(folder, unpacked, memlens):
+    tree = folder / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    for below in ["bin", "lib", "proc", "sys", "dev", "tmp", "modules", "t", "out", "root"]:
+        (tree / below).mkdir(parents=True)
+    shutil.copy(next(unpacked.rglob("bin/busybox")), tree / "bin/busybox")
+    for tool in ["sh", "sleep", "tar", "true", "cat", "mount", "insmod", "poweroff", "sync"]:
+        (tree / "bin" / tool).symlink_to("busybox")
+    root = Path(subprocess.run([COMPILER, "-print-file-name=libc.so.6"], check=True, capture_output=True, text=True).stdout.strip())
+    for library in LIBRARIES:
+        shutil.copy(root.resolve().parent / library, tree / "lib" / library)
+    for module in MODULES:
+        for found in unpacked.rglob(f"{module}.ko*"):
+            content = found.read_bytes()
+            if found.suffix == ".xz":
+                content = lzma.decompress(content)
+            (tree / f"modules/{module}.ko").write_bytes(content)
+    shutil.copy(memlens, tree / "t/memlens")
+    compile(ROOT / "tests/aarch64/known.c", tree / "t/known", "-O2", "-g")
+    compile(ROOT / "tests/aarch64/known.c", tree / "t/bare", "-O2", "-s", "-mbranch-protection=standard")
+    steps = [f"( {command} ) > /out/{name}.stdout 2> /out/{name}.stderr; echo $? > /out/{name}.code" for name, command in COMMANDS]
+    script = "\n".join(
+        [
+            "#!/bin/busybox sh",
+            "export PATH=/bin HOME=/root TERM=dumb MEMLENS_CALIBRATION=none",
+            "mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp",
+            # Which needs which differs between kernels.
+            "for round in 1 2 3; do for module in /modules/*; do insmod $module 2> /dev/null; done; done",
+            "cd /out",
+            *steps,
+            "tar cf /dev/vda .; sync; poweroff -f",
+            "",
+        ]
+    )
+    (tree / "init").write_text(script)
+    (tree / "init").chmod(0o755)
+    return tree
+
+
+def boot(folder, kernel, tree):
+    """Everything in /out of the machine, as files below FOLDER/out."""
+    (folder / "first.cpio").write_bytes(cpio(tree))
+    disk = folder / "out.disk"
+    with open(disk, "wb") as file:
+        file.truncate(OUT_BYTES)
+    version = subprocess.run([EMULATOR, "--version"], check=True, capture_output=True, text=True).stdout
+    is_new = tuple(map(int, re.search(r"version (\d+)\.(\d+)", version).groups())) >= (8, 1)
+    one_by_one = ["-accel", "tcg,one-insn-per-tb=on"] if is_new else ["-accel", "tcg", "-singlestep"]
+    done = subprocess.run(
+        [
+            EMULATOR, "-machine", "virt", "-cpu", "max,sve=off", *one_by_one, "-smp", "2", "-m", "2G", "-nographic", "-no-reboot",
+            "-kernel", kernel, "-initrd", folder / "first.cpio", "-append", "console=ttyAMA0 quiet panic=-1 rdinit=/init",
+            "-drive", f"file={disk},if=none,id=out,format=raw", "-device", "virtio-blk-pci,drive=out",
+        ],
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=900,
+    )  # fmt: skip
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    try:
+        with tarfile.open(disk, "r:") as archive:
+            archive.extractall(out, filter="data")
+    except tarfile.TarError:
+        pass
+    if not (out / f"{COMMANDS[-1][0]}.code").exists():
+        sys.exit(f"tests/aarch64.py: the machine did not come to its end:\n{done.stdout.decode(errors='replace')[-3000:]}")
+    return out
+
+
+class Results:
+    def __init__(self, out, reader):
+        self.out, self.reader = out, reader
+
+    def ended(self, name, code, stdout="", stderr=""):
+        """Checks how a command ended, and what stands in what it wrote."""
+        texts = {end: (self.out / f"{name}.{end}").read_text(errors="replace") for end in ["code", "stdout", "stderr"]}
+        expect(texts["code"].strip() == str(code), f"exit code {texts['code'].strip()}, not {code}: {texts['stderr'][-500:]}")
+        for end, part in [("stdout", stdout), ("stderr", stderr)]:
+            expect(part in texts[end], f"{part!r} is not in {end}: {texts[end][-500:]}")
+        return texts["stdout"]
+
+    def report(self, name):
+        profile = self.out / f"{name}.memlens"
+        expect(profile.exists(), f"there is no {profile.name}")
+        answer = subprocess.run(
+            [self.reader, "report", profile, "--format", "json"], check=True, capture_output=True, text=True
+        )
+        return json.loads(answer.stdout)
+
+    def shares(self, name):
+        """That the arrays have their parts of the samples, each under its name."""
+        report = self.report(name)
+        samples = dict.fromkeys(SHARES, 0)
+        for found in report["objects"]:
+            plain = found["name"].removeprefix("heap through ")
+            if plain in samples:
+                samples[plain] += found["samples"]
+        total = sum(samples.values())
+        expect(total >= 60, f"{total} samples are on the arrays: {[o['name'] for o in report['objects']]}")
+        for array, share in SHARES.items():
+            sigma = math.sqrt(share * (1 - share) / total)
+            off = abs(samples[array] / total - share)
+            expect(off <= OFF + SIGMAS * sigma, f"{array} has {samples[array]} of {total} samples, and not {share} of them")
+        print(f"        {samples} of {sum(found['samples'] or 0 for found in report['objects'])} samples")
+        return report
+
+
+def checks(results):
+    output = "known rounds 1000 threads 1 children 0 sum 0"
+
+    def found(name, *, stdout=output, code=7):
+        def check():
+            results.ended(name, code, stdout)
+            results.shares(name)
+
+        return check
+
+    def heap_is_watched():
+        results.ended("all", 7, output)
+        report = results.shares("all")
+        heap = [found for found in report["objects"] if found["name"] == "in_heap"]
+        expect(len(heap) == 1 and heap[0]["kind"] == "heap", f"{heap}")
+        expect("known.c" in json.dumps(heap[0]), f"the block has no line: {heap[0]}")
+
+    def attached():
+        text = results.ended("attach", 7, "known rounds 15000")
+        expect(text.splitlines()[0] == "0" or "\n0\n" in f"\n{text}", text)
+        results.shares("attach")
+
+    def stripped():
+        results.ended("bare", 7, "known rounds 400")
+        expect(any("bare" in json.dumps(found) for found in results.report("bare")["objects"]), "nothing of the program")
+
+    def refused(name, what):
+        return lambda: results.ended(name, 69, stderr=f"{what} needs an x86-64 processor")
+
+    return [
+        ("the_program_runs_by_itself", lambda: results.ended("native", 7, output)),
+        ("samples_of_the_kernels_clock_find_their_data", found("kernel-clock")),
+        ("ticks_of_the_agent_find_their_data", found("agent-clock")),
+        ("heap_blocks_have_their_variables_and_lines", heap_is_watched),
+        ("threads_and_children_are_sampled", found("threads", stdout="known rounds 400 threads 3 children 1 sum 0")),
+        ("a_running_process_is_attached_to", attached),
+        ("a_stripped_program_with_signed_returns_is_sampled", stripped),
+        ("exact_mode_is_refused", refused("exact", "exact mode")),
+        ("burst_mode_is_refused", refused("burst", "burst mode")),
+        ("static_attribution_is_refused", refused("static", "--attribution static")),
+        ("the_doctor_speaks", lambda: results.ended("doctor", 0, "aarch64")),
+        ("profiles_are_shown_there_too", lambda: results.ended("report", 0, "in_globals")),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memlens", type=Path, required=True)
+    parser.add_argument("--reader", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    arguments = parser.parse_args()
+    need(COMPILER, "gcc-aarch64-linux-gnu")
+    need(EMULATOR, "qemu-system-arm")
+    need("apt-get", "apt, or run this on a Debian")
+    folder = arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    unpacked = folder / "unpacked"
+    if not unpacked.exists():
+        unpack(debian_packages(folder), unpacked)
+    tree = file_system(folder, unpacked, arguments.memlens)
+    out = boot(folder, next(unpacked.glob("boot/vmlinuz-*")), tree)
+    sys.exit(run_each(checks(Results(out, arguments.reader))))
+
+
+if __name__ == "__main__":
+    main()
