@@ -54,15 +54,24 @@ const AUX_WATERMARK: u32 = 4096;
 /// What samples are to be of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventChoice {
-    /// Memory events with addresses if there are any, else time.
+    /// Memory events whose samples have addresses, registers and stacks if there are any, else time.
     #[default]
     Best,
+    /// Memory events with addresses, also such whose samples have nothing else.
+    Memory,
     /// Processor time.
     Time,
     /// Last-level cache misses.
     CacheMisses,
     /// Processor time, by timers of the agent: needs nothing of the kernel's events.
     AgentClock,
+}
+
+impl EventChoice {
+    /// Whether samples of time are such.
+    pub fn is_of_time(self) -> bool {
+        !matches!(self, Self::Memory | Self::CacheMisses)
+    }
 }
 
 /// An event that can be opened.
@@ -209,13 +218,22 @@ impl SampleEvent {
 
     /// The events worth trying, best first. Loads and stores are one choice: the first.
     pub fn candidates(choice: EventChoice, frequency_hz: u64, stack_bytes: u32) -> Vec<Self> {
+        Self::candidates_of(Path::new(SOURCES), choice, frequency_hz, stack_bytes)
+    }
+
+    /// The same, of the sources that are listed there.
+    fn candidates_of(sources: &Path, choice: EventChoice, frequency_hz: u64, stack_bytes: u32) -> Vec<Self> {
         let mut list = Vec::new();
+        if matches!(choice, EventChoice::Best | EventChoice::Memory) {
+            list.extend(Self::with_addresses(sources, frequency_hz, stack_bytes));
+        }
         if choice == EventChoice::Best {
-            list.extend(Self::with_addresses(Path::new(SOURCES), frequency_hz, stack_bytes));
+            // Time with call stacks tells more than accesses without.
+            list.retain(|event| event.aux_least_period.is_none());
         }
         match choice {
             EventChoice::CacheMisses => list.push(Self::cache_misses(frequency_hz, stack_bytes)),
-            EventChoice::AgentClock => {}
+            EventChoice::AgentClock | EventChoice::Memory => {}
             EventChoice::Best | EventChoice::Time => list.push(Self::time(frequency_hz, stack_bytes)),
         }
         list
@@ -532,6 +550,13 @@ mod tests {
         let [event] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!((event.name.as_str(), event.kind, event.config), ("arm_spe_0", 11, 0x6_0001_0001));
         assert!(event.has_addresses && event.unit == SampleUnit::Events);
+        // Without registers and stacks, so only if it is asked for; then there is nothing else.
+        let names = |choice| {
+            let list = SampleEvent::candidates_of(folder.path(), choice, 1000, 8192);
+            list.into_iter().map(|event| event.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(EventChoice::Best), ["cpu-clock"]);
+        assert_eq!(names(EventChoice::Memory), ["arm_spe_0"]);
         let attributes = event.attributes(false);
         // A period, no frequency; nothing of the program's registers and stack; no kernel.
         // SAFETY: both fields of the union are a number of as many bytes.

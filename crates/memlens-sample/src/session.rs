@@ -638,14 +638,14 @@ fn choose(target: &Target, options: &SampleOptions) -> Result<Choice, SampleErro
         return Ok(Choice::agents(options, None));
     }
     match (Choice::kernels(options).map_err(SampleError::of_event), target) {
-        // A last-level miss cannot be had from a timer.
+        // A miss, or an access as the processor tells it, cannot be had from a timer.
         (Err(why @ (SampleError::Forbidden(_) | SampleError::NoEvents(_))), Target::Program { file, .. })
-            if options.choice != EventChoice::CacheMisses && check_preloadable(file).is_ok() =>
+            if options.choice.is_of_time() && check_preloadable(file).is_ok() =>
         {
             Ok(Choice::agents(options, Some(why)))
         }
         (Err(why @ (SampleError::Forbidden(_) | SampleError::NoEvents(_))), Target::Process(pid))
-            if options.choice != EventChoice::CacheMisses && check_attachable(*pid).is_ok() =>
+            if options.choice.is_of_time() && check_attachable(*pid).is_ok() =>
         {
             Ok(Choice::agents(options, Some(why)))
         }

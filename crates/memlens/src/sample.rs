@@ -168,8 +168,10 @@ pub enum Allocations {
 /// What samples are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Event {
-    /// Loads and stores with their addresses if the processor tells them, else time.
+    /// Loads and stores with their addresses, registers and stacks if the processor tells them, else time.
     Auto,
+    /// Loads and stores with their addresses, also without registers and stacks, as Arm's SPE has them.
+    Memory,
     /// Processor time in user mode.
     Time,
     /// Last-level cache misses.
@@ -182,6 +184,7 @@ impl From<Event> for EventChoice {
     fn from(event: Event) -> Self {
         match event {
             Event::Auto => Self::Best,
+            Event::Memory => Self::Memory,
             Event::Time => Self::Time,
             Event::CacheMisses => Self::CacheMisses,
             Event::AgentClock => Self::AgentClock,
