@@ -29,6 +29,10 @@ const SECTION_BYTES: u64 = 16;
 /// Feature bits whose sections hold counts that are reserved for.
 const HEADER_CMDLINE: u32 = 11;
 const HEADER_EVENT_DESC: u32 = 12;
+/// `PERF_RECORD_HEADER_ATTR`: an attribute, in pipe mode.
+const HEADER_ATTR: u32 = 64;
+/// `PERF_RECORD_FINISHED_ROUND`, which is a header alone: the library does not pass over what else it states.
+const FINISHED_ROUND: u32 = 68;
 /// `PERF_RECORD_AUXTRACE`: a record that is followed by data of the size it states.
 const AUXTRACE: u32 = 71;
 /// `PERF_RECORD_HEADER_FEATURE`: a feature by its number, in pipe mode.
@@ -94,7 +98,7 @@ impl<F: Read + Seek> Sizes<'_, F> {
         let header = self.bytes(Section { offset: 0, size: PIPE_HEADER_BYTES })?;
         if u64_at(&header, 8) == Some(PIPE_HEADER_BYTES) {
             let records = Section { offset: PIPE_HEADER_BYTES, size: self.length - PIPE_HEADER_BYTES };
-            self.records(records)?;
+            self.records(records, Container::Pipe)?;
             return Ok(Container::Pipe);
         }
         let header = self.bytes(Section { offset: 0, size: HEADER_BYTES as u64 })?;
@@ -132,7 +136,7 @@ impl<F: Read + Seek> Sizes<'_, F> {
                 feature_fits(bit, &self.bytes(section)?)?;
             }
         }
-        self.records(data)?;
+        self.records(data, Container::Sections)?;
         Ok(Container::Sections)
     }
 
@@ -160,24 +164,42 @@ impl<F: Read + Seek> Sizes<'_, F> {
 
     /// Traces between the records are not longer than the rest of the file, and features among them hold what they
     /// count.
-    fn records(&mut self, data: Section) -> Result<(), String> {
+    fn records(&mut self, data: Section, container: Container) -> Result<(), String> {
         let of_reading = |error: io::Error| error.to_string();
+        let length = self.length;
         let mut reader = BufReader::new(&mut *self.file);
         reader.seek(SeekFrom::Start(data.offset)).map_err(of_reading)?;
         let mut left = data.size;
-        while left >= 8 {
+        let mut is_begin = container == Container::Pipe;
+        // The library reads on while something is left, also a record that ends behind the section.
+        while left > 0 {
             let mut header = [0; 8];
-            reader.read_exact(&mut header).map_err(of_reading)?;
+            if reader.read_exact(&mut header).is_err() {
+                return Ok(());
+            }
             let record_type = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
             let size = u64::from(u16::from_le_bytes([header[6], header[7]]));
             // What the reader makes of such a header is its affair: it reserves 64 KiB at most.
-            let Some(mut body) = size.checked_sub(8).filter(|_| size <= left) else { return Ok(()) };
-            left -= size;
+            let Some(mut body) = size.checked_sub(8) else { return Ok(()) };
+            left = left.saturating_sub(size);
+            if record_type == AUXTRACE && is_begin {
+                // Of the first record the library does not pass over it.
+                return Err("a hardware trace comes before what describes it".to_owned());
+            }
+            is_begin &= [HEADER_ATTR, HEADER_FEATURE].contains(&record_type);
+            if record_type == FINISHED_ROUND {
+                continue;
+            }
             if record_type == AUXTRACE && body >= 8 {
                 let mut trace = [0; 8];
-                reader.read_exact(&mut trace).map_err(of_reading)?;
+                if reader.read_exact(&mut trace).is_err() {
+                    return Ok(());
+                }
                 let trace = u64::from_le_bytes(trace);
-                left = left.checked_sub(trace).ok_or("a hardware trace is longer than the file")?;
+                if trace > length {
+                    return Err("a hardware trace is longer than the file".to_owned());
+                }
+                left = left.saturating_sub(trace);
                 body = body - 8 + trace;
             }
             if record_type == HEADER_FEATURE && body >= 8 {
@@ -255,5 +277,30 @@ mod tests {
         assert_eq!(descriptions_fit(&words(&[1, 8, 0, 0, 1, 4, 0, 7, 7])), Some(()));
         assert_eq!(descriptions_fit(&words(&[1, 8, 0, 0, 2, 4, 0, 7, 7])), None);
         assert_eq!(descriptions_fit(&words(&[u32::MAX, 8, 0])), None);
+    }
+
+    /// A file of pipe mode with these bytes behind its header.
+    fn checked(records: &[u8]) -> Result<Container, String> {
+        let header = [&MAGIC[..], &PIPE_HEADER_BYTES.to_le_bytes()].concat();
+        let mut bytes = [&header[..], records].concat();
+        let length = bytes.len() as u64;
+        Sizes { file: &mut io::Cursor::new(&mut bytes), length }.check()
+    }
+
+    #[test]
+    fn traces_are_no_longer_than_the_file() {
+        let record = |record_type: u32, size: u64, words: &[u64]| {
+            let header = u64::from(record_type) | (size << 48);
+            [&[header], words].concat().iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
+        };
+        // Announced; a trace of 8 bytes.
+        let info = record(70, 16, &[4]);
+        let trace = |bytes| record(AUXTRACE, 48, &[bytes, 0, 0, 0, 0, 7]);
+        assert_eq!(checked(&[info.clone(), trace(8)].concat()), Ok(Container::Pipe));
+        assert!(checked(&[info.clone(), trace(1 << 40)].concat()).is_err());
+        assert!(checked(&trace(8)).is_err(), "nothing was announced");
+        // What the end of a round hides is read as a record.
+        let round = record(FINISHED_ROUND, 8 + 48, &[]);
+        assert!(checked(&[info, round, trace(1 << 40)].concat()).is_err());
     }
 }
