@@ -222,7 +222,8 @@ impl FunctionCode {
         }
     }
 
-    /// What a register holds before an instruction, if that is the same on all ways there.
+    /// What a register holds before an instruction, if that is the same on all ways there. Jumps by a table are not among the ways:
+    /// where a case is entered by one and by what stands before it, it is as the latter left it.
     pub(crate) fn known_before(&self, position: usize, register: Register) -> Option<Known> {
         if !self.instructions.makes_constants() {
             return None;

@@ -5,14 +5,18 @@ use std::io;
 use memlens_agent_host::AgentError;
 use thiserror::Error;
 
+/// Whether there is exact mode, which needs no events.
+const HAS_EXACT: bool = cfg!(target_arch = "x86_64");
+const INSTEAD: &str = if HAS_EXACT { "; `memlens run --mode exact` needs no permission" } else { "" };
+const FOR_ALL: &str = if HAS_EXACT { " and for all with --mode exact" } else { "" };
+
 /// An error of this crate; reads after "failed to".
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SampleError {
     /// The kernel, or a container around it, does not let this user open events.
     #[error(
-        "open a performance event: {0} (perf_event_paranoid is {level}); allow it: {advice}; \
-         `memlens run --mode exact` needs no permission",
+        "open a performance event: {0} (perf_event_paranoid is {level}); allow it: {advice}{INSTEAD}",
         level = paranoid_level(),
         advice = permission_advice(.0)
     )]
@@ -21,7 +25,7 @@ pub enum SampleError {
     #[error(
         "open a performance event: this kernel has no perf_event_open ({0}): a sandbox such as gVisor, or built \
          without CONFIG_PERF_EVENTS; `memlens run` needs none for programs that are linked dynamically \
-         (--mode sample) and for all with --mode exact"
+         (--mode sample){FOR_ALL}"
     )]
     NoEvents(io::Error),
     /// The kernel has no such events.

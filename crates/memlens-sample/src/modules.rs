@@ -7,9 +7,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use memlens_code::{FunctionCode, SampleSkid, Waits};
+use memlens_code::{Architecture, FunctionCode, SampleSkid, Waits};
 use memlens_symbols::{DebugSearch, GeneratedNames, Module};
-use object::read::elf::ProgramHeader;
+use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object as _, ReadCache, elf};
 use rustc_hash::FxHashMap;
 
@@ -33,8 +33,50 @@ struct Segment {
 /// What is needed of a file while the program runs.
 #[derive(Debug, Default)]
 struct Shape {
+    architecture: Option<Architecture>,
     segments: Vec<Segment>,
     unwind: UnwindSections,
+}
+
+/// The smallest page of any kernel.
+const PAGE_BYTES: u64 = 4 << 10;
+
+impl Shape {
+    /// The largest page that a kernel for the file's processor may have: of AArch64 there are kernels with 4, 16 and 64 KiB.
+    fn most_page_bytes(&self) -> u64 {
+        match self.architecture {
+            Some(Architecture::AArch64) => 64 << 10,
+            _ => PAGE_BYTES,
+        }
+    }
+
+    /// As [`MappedFile::placements`].
+    fn placements(&self, address: u64, file_offset: u64, is_executable: bool) -> Vec<Placement> {
+        let page = |value: u64| value & !(PAGE_BYTES - 1);
+        let first = self.segments.iter().map(|segment| page(segment.svma)).min();
+        let last = self.segments.iter().filter_map(|s| s.svma.checked_add(s.memory_bytes)).max();
+        let last = last.and_then(|last| last.checked_next_multiple_of(PAGE_BYTES));
+        let Some((first, last)) = first.zip(last) else { return Vec::new() };
+        let mut found: Vec<(bool, Placement)> = self
+            .segments
+            .iter()
+            .filter(|segment| {
+                let end = segment.file_offset.saturating_add(segment.file_bytes);
+                // Mappings are of whole pages of the kernel's.
+                let begin = segment.file_offset & !(self.most_page_bytes() - 1);
+                (begin..end).contains(&file_offset)
+            })
+            .map(|segment| {
+                let shift = file_offset.wrapping_sub(segment.file_offset);
+                let bias = address.wrapping_sub(segment.svma.wrapping_add(shift));
+                let placement =
+                    Placement { bias, start: bias.wrapping_add(first), end: bias.wrapping_add(last) };
+                (segment.is_executable != is_executable, placement)
+            })
+            .collect();
+        found.sort_by_key(|(is_other, _)| *is_other);
+        found.into_iter().map(|(_, placement)| placement).collect()
+    }
 }
 
 /// A mapped file.
@@ -106,30 +148,9 @@ impl MappedFile {
     /// pages of the file, so there can be several answers; those for a segment that is executable if
     /// the mapping is come first.
     pub fn placements(&self, address: u64, file_offset: u64, is_executable: bool) -> Vec<Placement> {
-        let Some(shape) = &self.shape else { return Vec::new() };
-        // Mappings are of whole pages.
-        let page = |value: u64| value & !0xfff;
-        let first = shape.segments.iter().map(|segment| page(segment.svma)).min();
-        let last = shape.segments.iter().filter_map(|s| s.svma.checked_add(s.memory_bytes)).max();
-        let last = last.and_then(|last| last.checked_next_multiple_of(0x1000));
-        let Some((first, last)) = first.zip(last) else { return Vec::new() };
-        let mut found: Vec<(bool, Placement)> = shape
-            .segments
-            .iter()
-            .filter(|segment| {
-                let end = segment.file_offset.saturating_add(segment.file_bytes);
-                (page(segment.file_offset)..end).contains(&file_offset)
-            })
-            .map(|segment| {
-                let shift = file_offset.wrapping_sub(segment.file_offset);
-                let bias = address.wrapping_sub(segment.svma.wrapping_add(shift));
-                let placement =
-                    Placement { bias, start: bias.wrapping_add(first), end: bias.wrapping_add(last) };
-                (segment.is_executable != is_executable, placement)
-            })
-            .collect();
-        found.sort_by_key(|(is_other, _)| *is_other);
-        found.into_iter().map(|(_, placement)| placement).collect()
+        self.shape
+            .as_ref()
+            .map_or_else(Vec::new, |shape| shape.placements(address, file_offset, is_executable))
     }
 
     /// For the unwinder.
@@ -246,8 +267,8 @@ fn read(path: &Path, inode: u64, build_id: Option<&[u8]>) -> Result<Shape, Strin
     let parts = ReadCache::new(File::open(path).map_err(|error| error.to_string())?);
     let file = object::File::parse(&parts).map_err(|error| error.to_string())?;
     let object::File::Elf64(elf64) = &file else { return Err("it is no 64-bit ELF file".to_owned()) };
-    if let (Some(wanted), Ok(Some(own))) = (build_id, file.build_id())
-        && !is_same_build(wanted, own)
+    if let Some(wanted) = build_id
+        && !matches!(file.build_id(), Ok(Some(own)) if is_same_build(wanted, own))
     {
         return Err(OTHER_BUILD.to_owned());
     }
@@ -264,13 +285,13 @@ fn read(path: &Path, inode: u64, build_id: Option<&[u8]>) -> Result<Shape, Strin
             is_executable: header.p_flags(endian).contains(elf::PF_X),
         })
         .collect();
-    Ok(Shape { segments, unwind: UnwindSections::of(&file) })
+    let architecture = Architecture::from_elf_machine(elf64.elf_header().e_machine(endian).0);
+    Ok(Shape { architecture, segments, unwind: UnwindSections::of(&file, architecture) })
 }
 
 /// Whether two build-ids are one: perf has room for 20 bytes, and older ones of it filled shorter ones up with zeros.
 fn is_same_build(recorded: &[u8], own: &[u8]) -> bool {
-    let least = recorded.len().min(own.len());
-    recorded[..least] == own[..least] && recorded[least..].iter().all(|&byte| byte == 0)
+    recorded.strip_prefix(own).is_some_and(|rest| rest.iter().all(|&byte| byte == 0))
 }
 
 /// The kernel's code that is mapped in every process (vdso(7)), as its map calls it.
@@ -337,5 +358,48 @@ impl Files {
     /// All files.
     pub fn iter(&self) -> impl Iterator<Item = &Rc<MappedFile>> {
         self.list.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_of_pages_of_any_size() {
+        const BASE: u64 = 0xffff_a000_0000;
+        let segment = |svma, file_offset, file_bytes, is_executable| Segment {
+            svma,
+            memory_bytes: file_bytes,
+            file_offset,
+            file_bytes,
+            is_executable,
+        };
+        // As Debian's libc.so.6 for AArch64, and a small program: code, then data.
+        for (code_end, data_offset, data_svma) in
+            [(0x18_664e, 0x18_cdc0, 0x19_cdc0), (0x848, 0xfdc8, 0x1_fdc8)]
+        {
+            let segments = vec![segment(0, 0, code_end, true), segment(data_svma, data_offset, 0x300, false)];
+            let shape = Shape { architecture: Some(Architecture::AArch64), segments, ..Shape::default() };
+            for page in [4 << 10, 16 << 10, 64 << 10] {
+                let first = |svma: u64, offset: u64, is_executable| {
+                    let (address, offset) = (BASE + (svma & !(page - 1)), offset & !(page - 1));
+                    shape.placements(address, offset, is_executable).first().map(|placement| placement.bias)
+                };
+                assert_eq!(first(0, 0, true), Some(BASE), "code, {page}");
+                assert_eq!(
+                    first(data_svma, data_offset, false),
+                    Some(BASE),
+                    "data at {data_svma:#x}, {page}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn build_ids_may_have_been_filled_up() {
+        assert!(is_same_build(&[1, 2, 3], &[1, 2, 3]) && is_same_build(&[1, 2, 3, 0, 0], &[1, 2, 3]));
+        assert!(!is_same_build(&[1, 2, 3, 4], &[1, 2, 3]) && !is_same_build(&[1, 2], &[1, 2, 3]));
+        assert!(!is_same_build(&[1, 2, 4], &[1, 2, 3]));
     }
 }

@@ -126,7 +126,11 @@ const IN_AGENT: &str = "memlens's agent";
 const THREAD_LOCAL: &str = "thread-local memory";
 /// Reasons for [`ObjectKind::Unknown`].
 const NO_CODE: &str = "no function is known at the sampled address";
-const GENERATED: &str = "generated code, whose data --mode burst tells";
+const GENERATED: &str = if cfg!(target_arch = "x86_64") {
+    "generated code, whose data --mode burst tells"
+} else {
+    "generated code"
+};
 const NOT_HERE: &str = "generated code, or code of a file that is not here";
 const NO_CLAIM: &str = "static analysis names no object";
 const NO_FUNCTION: &str = "the code is in no function that static analysis reads";

@@ -32,7 +32,10 @@ pub struct UnwindSections {
 
 impl UnwindSections {
     /// Copies them out of an ELF file.
-    pub fn of<'data>(file: &object::File<'data, impl ReadRef<'data>>) -> Self {
+    pub fn of<'data>(
+        file: &object::File<'data, impl ReadRef<'data>>,
+        architecture: Option<Architecture>,
+    ) -> Self {
         let range = |name: &str| {
             let section = file.section_by_name(name)?;
             Some((section.address(), section.address().checked_add(section.size())?))
@@ -40,11 +43,6 @@ impl UnwindSections {
         let data = |name: &str| {
             let data = file.section_by_name(name)?.data().ok().filter(|data| !data.is_empty())?;
             Some(Arc::from(data))
-        };
-        let architecture = match file.architecture() {
-            object::Architecture::X86_64 => Some(Architecture::X86_64),
-            object::Architecture::Aarch64 => Some(Architecture::AArch64),
-            _ => None,
         };
         Self {
             architecture,
@@ -84,7 +82,8 @@ pub struct StackFrame {
     pub cfa: Option<u64>,
 }
 
-/// Below the stack pointer a function may keep something without a frame (System V ABI AMD64 1.0, section 3.2.2).
+/// Below the stack pointer a function may keep something without a frame (System V ABI AMD64 1.0, section 3.2.2). On AArch64 nothing is
+/// there (AAPCS64, section 6.4.5.1), but what was just taken off.
 pub const RED_ZONE: u64 = 128;
 
 /// The frame that an address is in, of a stack with this pointer: its level, a place in its function, and its canonical frame address.

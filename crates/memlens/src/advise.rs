@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
 use crate::machine_args::MachineArgs;
+use crate::processor::IS_X86_64;
 use crate::resimulate::{self, resimulate};
 use crate::shell;
 use crate::streams;
@@ -67,8 +68,9 @@ pub enum Format {
 pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
     let profile = open_profile(&args.profile)?;
     if profile.run.sampling.is_some() {
+        let place = if IS_X86_64 { "" } else { ", on an x86-64 processor" };
         let message = format!(
-            "samples of time count no misses, so there is nothing to advise from {}; record the program in burst mode (memlens run) or in exact mode",
+            "samples of time count no misses, so there is nothing to advise from {}; record the program in burst mode (memlens run) or in exact mode{place}",
             args.profile.display()
         );
         return Err(Failure::new(FailureKind::Usage, message));

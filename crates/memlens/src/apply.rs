@@ -149,7 +149,7 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
             "--machine and --cache are for --predict and --observe",
         ));
     }
-    needs_x86_64("memlens apply", "`memlens advise` says what to change in the source")?;
+    needs_x86_64("memlens apply", "it acts on what bursts and exact mode have found there")?;
     if let Some(pid) = args.pid {
         return crate::apply_online::apply(args, pid);
     }

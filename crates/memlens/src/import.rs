@@ -111,6 +111,7 @@ Examples:
 #[command(after_help = "\
 Record with registers, so that data addresses can be computed:\n  \
 perf record -e cpu-clock:u --user-regs=ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- PROGRAM\n\
+(on AArch64 x0 to x29, lr, sp and pc; --call-graph dwarf asks for all on either)\n\
 or, where the processor tells addresses: perf mem record -- PROGRAM\n\
 Exit codes: 65 if the file is no perf.data or is damaged, 66 if it is not there, 74 if it cannot be read.")]
 pub struct PerfArgs {

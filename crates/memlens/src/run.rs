@@ -20,7 +20,7 @@ use crate::machine_args::MachineArgs;
 use crate::mode_choice::{Choice, choose};
 use crate::out_name;
 use crate::output::Output;
-use crate::processor::needs_x86_64;
+use crate::processor::{IS_X86_64, needs_x86_64};
 use crate::recorder::{Ending, Recorder, RecorderOptions};
 use crate::sample::{self, SampleArgs};
 use crate::shell;
@@ -29,11 +29,9 @@ use crate::system;
 use crate::trace_args::{TraceArgs, TracePlan};
 use crate::view_args::ViewArgs;
 
-/// Arguments of `memlens run`.
-#[derive(Args, Debug)]
-#[command(
-    override_usage = "memlens run [OPTIONS] [--] PROGRAM [ARGUMENTS]...",
-    before_help = "\
+/// Of what this processor can do.
+const RUN_EXAMPLES: &str = if IS_X86_64 {
+    "\
 Examples:
   memlens run -- ./server                           the 20 objects that cost most, at nearly native speed
   memlens run --mode exact -- ls -lR /usr/share     every access counted, at the price of a simulator
@@ -41,6 +39,19 @@ Examples:
   memlens run --by line --top 40 -- ./server        lines of code instead of objects
   memlens run --follow children -- make             the compiler, too: one profile a process, and all merged
   memlens run --machine e5504 --cache llc=2M,16,64 -- ls    on another machine's caches"
+} else {
+    "\
+Examples:
+  memlens run -- ./server                           the 20 objects that cost most, by samples: shares with intervals
+  memlens run --by line --top 40 -- ./server        lines of code instead of objects
+  memlens run --event agent-clock -- ./server       where the kernel allows no events: by timers in the program"
+};
+
+/// Arguments of `memlens run`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "memlens run [OPTIONS] [--] PROGRAM [ARGUMENTS]...",
+    before_help = RUN_EXAMPLES
 )]
 pub struct RunArgs {
     #[command(flatten)]
@@ -175,7 +186,7 @@ impl RecordArgs {
 /// Where accesses come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// Burst where the program allows it, else exact; says which and why.
+    /// Burst where the program allows it, else exact; on other processors than x86-64 sample; says which and why.
     Auto,
     /// Every access of every thread, under DynamoRIO.
     Exact,

@@ -322,7 +322,7 @@ impl Flow<'_> {
 fn operand(instruction: &Instruction) -> AddressExpression {
     let disp = instruction.memory_displacement64() as i64;
     let is_thread_local = instruction.segment_prefix() == Reg::FS || instruction.memory_segment() == Reg::FS;
-    if instruction.is_ip_rel_memory_operand() {
+    if instruction.is_ip_rel_memory_operand() && !is_thread_local {
         let disp = instruction.ip_rel_memory_address() as i64;
         return AddressExpression { disp, ..AddressExpression::NOTHING };
     }

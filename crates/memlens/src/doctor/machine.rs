@@ -122,7 +122,8 @@ fn counters() -> Finding {
         Err(_) => "nor do the kernel's own",
     };
     let why = plain(&error);
-    let unneeded = "exact mode and samples of time need none";
+    let unneeded =
+        if IS_X86_64 { "exact mode and samples of time need none" } else { "samples of time need none" };
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => Finding::limited(
             topic,
@@ -172,7 +173,7 @@ fn sampling_limits() -> Finding {
 fn tracing_of_processes() -> Finding {
     let topic = "ptrace";
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
-    let unneeded = "exact mode needs none";
+    let unneeded = if IS_X86_64 { "exact mode needs none" } else { "programs that memlens starts need none" };
     match scope.as_deref().map(str::trim) {
         None => {
             Finding::good(topic, format!("no Yama restriction, --pid attaches to own processes; {unneeded}"))

@@ -18,7 +18,8 @@ const TRIAL_PROGRAM: &str = "true";
 /// The modes.
 pub fn findings() -> Vec<Finding> {
     if !IS_X86_64 {
-        let elsewhere = |topic| Finding::limited(topic, "for x86-64 processors only", "").without_advice();
+        let elsewhere =
+            |topic| Finding::limited(topic, "not on this processor: for x86-64 only", "").without_advice();
         return vec![elsewhere("exact"), elsewhere("burst"), sample()];
     }
     vec![exact(), burst(), sample()]
