@@ -90,9 +90,16 @@ impl AuxRecord {
         self.offset.saturating_add(self.size)
     }
 
-    /// Whether there was no room for what came then.
+    /// Whether there was no room for what came then: the event may have stopped.
     pub fn is_truncated(&self) -> bool {
         self.flags & u64::from(abi::PERF_AUX_FLAG_TRUNCATED) != 0
+    }
+
+    /// Whether something is missing there: no room, a gap, or an operation that was chosen before the one before it was done.
+    pub fn has_lost(&self) -> bool {
+        let missing =
+            abi::PERF_AUX_FLAG_TRUNCATED | abi::PERF_AUX_FLAG_PARTIAL | abi::PERF_AUX_FLAG_COLLISION;
+        self.flags & u64::from(missing) != 0
     }
 }
 

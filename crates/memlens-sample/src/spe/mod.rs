@@ -36,9 +36,17 @@ mod traces;
 mod words;
 
 pub use counter_clock::{CounterClock, Look};
-pub use packet::{SpePacket, SpePacketError};
 pub use record::{SpeInstruction, SpeRecord, SpeRecords};
 pub use traces::SpeTraces;
+
+/// When a record was written: of what its own timestamp says, if anything, and when it was handed over, if that is known.
+pub fn time_of(own_ns: Option<u64>, handed_over_ns: Option<u64>) -> Option<u64> {
+    match (own_ns, handed_over_ns) {
+        // It cannot have been later.
+        (Some(own_ns), Some(handed_over_ns)) => Some(own_ns.min(handed_over_ns)),
+        (own_ns, handed_over_ns) => own_ns.or(handed_over_ns),
+    }
+}
 
 #[cfg(test)]
 pub mod tests {

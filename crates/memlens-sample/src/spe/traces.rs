@@ -29,6 +29,7 @@ use rustc_hash::FxHashMap;
 
 use super::conversion::TimeConversion;
 use super::record::{SpeRecord, SpeRecords};
+use super::time_of;
 use super::words::Words;
 use crate::record::{AuxRecord, Record, Sample, TimedRecord};
 
@@ -57,46 +58,84 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
+/// Whose an area is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Cpu(u32),
+    Thread(u32),
+}
+
 impl Chunk {
-    /// Whether the kernel's record is of this area.
-    fn has(&self, written: &AuxRecord) -> bool {
+    fn owner(&self) -> Owner {
         match self.cpu {
-            NONE => written.tid == self.tid,
-            cpu => written.cpu == Some(cpu),
+            NONE => Owner::Thread(self.tid),
+            cpu => Owner::Cpu(cpu),
         }
     }
 
-    /// Its bytes in parts, each with the record of what was written there; `written` is those of the area, in order.
-    fn parts<'a>(&'a self, written: &'a [(u64, AuxRecord)]) -> Vec<Part<'a>> {
-        let end = self.position.saturating_add(self.bytes.len() as u64);
-        let mut at = self.position;
-        let mut list = Vec::new();
-        let part = |from: u64, to: u64, of: Option<&'a (u64, AuxRecord)>| Part {
-            bytes: &self.bytes[(from - self.position) as usize..(to - self.position) as usize],
-            position: from,
-            chunk: self,
-            written: of,
+    /// Behind its last byte.
+    fn end(&self) -> u64 {
+        self.position.saturating_add(self.bytes.len() as u64)
+    }
+}
+
+/// A record of what was written to an area, with its time.
+type Written = (u64, AuxRecord);
+
+/// In order, and such that each byte is of one of them at most: the first. So a trace has no more parts than bytes, whatever
+/// a damaged file says.
+fn disjoint(mut written: Vec<Written>) -> Vec<Written> {
+    written.sort_by_key(|(_, record)| record.offset);
+    let mut at = 0;
+    written.retain_mut(|(_, record)| {
+        let from = record.offset.max(at);
+        let end = record.end();
+        if end <= from {
+            return false;
+        }
+        (record.offset, record.size, at) = (from, end - from, end);
+        true
+    });
+    written
+}
+
+/// A chunk's bytes in parts, each with the record of what was written there.
+#[derive(Clone, Copy, Debug)]
+struct Parts<'a> {
+    chunk: &'a Chunk,
+    /// Behind what has been handed out.
+    at: u64,
+    /// Of the area, [`disjoint`]; those that end before `at` are gone.
+    written: &'a [Written],
+}
+
+impl<'a> Parts<'a> {
+    fn new(chunk: &'a Chunk, written: &'a [Written]) -> Self {
+        let first = written.partition_point(|(_, record)| record.end() <= chunk.position);
+        Self { chunk, at: chunk.position, written: &written[first..] }
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
+
+    fn next(&mut self) -> Option<Part<'a>> {
+        let Self { chunk, at: from, .. } = *self;
+        let end = chunk.end();
+        if from >= end {
+            return None;
+        }
+        let (to, written) = match self.written.split_first() {
+            Some((of, rest)) if of.1.offset <= from => {
+                self.written = rest;
+                (of.1.end().min(end), Some(of))
+            }
+            Some((of, _)) => (of.1.offset.min(end), None),
+            None => (end, None),
         };
-        let first = written.partition_point(|(_, record)| record.end() <= at);
-        for of in &written[first..] {
-            let from = of.1.offset.max(at);
-            let to = of.1.end().min(end);
-            if of.1.offset >= end {
-                break;
-            }
-            if from >= to {
-                continue;
-            }
-            if at < from {
-                list.push(part(at, from, None));
-            }
-            list.push(part(from, to, Some(of)));
-            at = to;
-        }
-        if at < end {
-            list.push(part(at, end, None));
-        }
-        list
+        self.at = to;
+        let bytes = &chunk.bytes[(from - chunk.position) as usize..(to - chunk.position) as usize];
+        Some(Part { bytes, position: from, chunk, written })
     }
 }
 
@@ -105,8 +144,7 @@ struct Part<'a> {
     bytes: &'a [u8],
     position: u64,
     chunk: &'a Chunk,
-    /// With its time.
-    written: Option<&'a (u64, AuxRecord)>,
+    written: Option<&'a Written>,
 }
 
 impl Part<'_> {
@@ -123,11 +161,16 @@ impl Part<'_> {
 
 /// Records of one area as they are asked for.
 struct Area<'a> {
-    /// The next one last.
-    parts: Vec<Part<'a>>,
+    /// Those that have not been begun.
+    chunks: std::slice::Iter<'a, Chunk>,
+    /// Of the chunk that is being read.
+    parts: Option<Parts<'a>>,
+    written: &'a FxHashMap<Owner, Vec<Written>>,
     now: Option<(Part<'a>, SpeRecords<'a>)>,
     conversion: Option<TimeConversion>,
     time_ns: u64,
+    /// That of the file's last record.
+    latest_ns: u64,
     damaged: u64,
 }
 
@@ -143,14 +186,20 @@ impl Area<'_> {
                     continue;
                 };
                 let own = self.conversion.zip(record.timestamp);
-                let own = own.map(|(conversion, counter)| conversion.nanoseconds(counter));
+                let own =
+                    own.map(|(conversion, counter)| conversion.nanoseconds(counter).min(self.latest_ns));
                 let handed_over = part.written.map(|(time_ns, _)| *time_ns);
                 // Operations end out of order, by some nanoseconds.
-                self.time_ns = self.time_ns.max(own.or(handed_over).unwrap_or(0));
+                self.time_ns = self.time_ns.max(time_of(own, handed_over).unwrap_or(0));
                 return Some((self.time_ns, record.context.or(part.thread()), record));
             }
-            let part = self.parts.pop()?;
-            self.now = Some((part, SpeRecords::new(part.bytes, part.position)));
+            if let Some(part) = self.parts.as_mut().and_then(Parts::next) {
+                self.now = Some((part, SpeRecords::new(part.bytes, part.position)));
+                continue;
+            }
+            let chunk = self.chunks.next()?;
+            let written = self.written.get(&chunk.owner()).map_or(&[][..], Vec::as_slice);
+            self.parts = Some(Parts::new(chunk, written));
         }
     }
 }
@@ -162,7 +211,7 @@ pub struct SpeTraces {
     described: Vec<u64>,
     conversion: Option<TimeConversion>,
     chunks: BTreeMap<u32, Vec<Chunk>>,
-    written: Vec<(u64, AuxRecord)>,
+    written: Vec<Written>,
     held: Vec<TimedRecord>,
 }
 
@@ -186,7 +235,13 @@ impl SpeTraces {
 
     /// Whether events of this type (`perf_event_attr.type`) are of the source that wrote them.
     pub fn are_of(&self, event_type: u32) -> bool {
-        event_type >= abi::PERF_TYPE_MAX && self.described.contains(&event_type.into())
+        let theirs = match self.described.as_slice() {
+            // Its version, its size, the type; then each processor's. No type of such a source is so small a number.
+            [version, _, event_type, ..] if *version < abi::PERF_TYPE_MAX.into() => Some(*event_type),
+            // Before Linux 6.13.
+            described => described.first().copied(),
+        };
+        event_type >= abi::PERF_TYPE_MAX && theirs == Some(event_type.into())
     }
 
     /// A `PERF_RECORD_TIME_CONV`, from what follows its header.
@@ -222,25 +277,39 @@ impl SpeTraces {
         let mut threads: FxHashMap<u32, u32> = FxHashMap::default();
         for (time_ns, written) in &self.written {
             threads.insert(written.tid, written.pid);
-            if written.is_truncated() {
+            if written.has_lost() {
                 // How many samples that were nobody knows.
                 self.held.push(TimedRecord { time_ns: *time_ns, record: Record::Lost(1) });
             }
         }
         self.held.sort_by_key(|record| record.time_ns);
-        self.written.sort_by_key(|(_, written)| written.offset);
+        let latest_ns = self.written.iter().map(|(time_ns, _)| *time_ns);
+        let latest_ns = latest_ns.chain(self.held.last().map(|record| record.time_ns)).max();
+        let latest_ns = latest_ns.unwrap_or(u64::MAX);
         self.chunks.values_mut().for_each(|chunks| chunks.sort_by_key(|chunk| chunk.position));
-        // Each area's own: those of all lie over each other.
-        let of_area = |chunks: &Vec<Chunk>| -> Vec<(u64, AuxRecord)> {
-            let is_its = |written: &AuxRecord| chunks.first().is_some_and(|chunk| chunk.has(written));
-            self.written.iter().filter(|(_, written)| is_its(written)).copied().collect()
-        };
-        let written: Vec<Vec<(u64, AuxRecord)>> = self.chunks.values().map(of_area).collect();
+        // Those of all areas lie over each other.
+        let owners = self.chunks.values().flatten().map(|chunk| (chunk.owner(), Vec::new()));
+        let mut written: FxHashMap<Owner, Vec<Written>> = owners.collect();
+        for of in self.written {
+            for owner in of.1.cpu.map(Owner::Cpu).into_iter().chain([Owner::Thread(of.1.tid)]) {
+                if let Some(list) = written.get_mut(&owner) {
+                    list.push(of);
+                }
+            }
+        }
+        written.values_mut().for_each(|list| *list = disjoint(std::mem::take(list)));
         let mut areas: Vec<Area<'_>> = Vec::new();
-        for (chunks, written) in self.chunks.values().zip(&written) {
-            let mut parts: Vec<Part<'_>> = chunks.iter().flat_map(|chunk| chunk.parts(written)).collect();
-            parts.reverse();
-            areas.push(Area { parts, now: None, conversion: self.conversion, time_ns: 0, damaged: 0 });
+        for chunks in self.chunks.values() {
+            areas.push(Area {
+                chunks: chunks.iter(),
+                parts: None,
+                written: &written,
+                now: None,
+                conversion: self.conversion,
+                time_ns: 0,
+                latest_ns,
+                damaged: 0,
+            });
         }
         let mut waiting: Vec<Option<(Option<u32>, Sample)>> = Vec::new();
         waiting.resize_with(areas.len(), || None);

@@ -5,7 +5,9 @@ use std::io::Cursor;
 use memlens_profile::{Profile, SampleUnit};
 
 use super::super::tests::{Encoded, load};
+use super::SpeTraces;
 use crate::perf_data::{PerfDataError, import_perf_data};
+use crate::record::{AuxRecord, Record, TimedRecord};
 
 /// `perf_event_attr.type` of the source in these files, and the operations between two samples.
 const EVENT_TYPE: u64 = 11;
@@ -209,6 +211,11 @@ fn what_was_lost_and_damaged_is_counted() {
             written(0, bytes.len(), flags, PID, 5000, 0),
         ]
     };
+    // Flags: truncated; partial; collision; and one that says of nothing that it is missing.
+    for (flags, lost) in [(1, 1), (4, 1), (8, 1), (2, 0)] {
+        let profile = imported(&records(flags));
+        assert_eq!(profile.run.sampling.as_ref().expect("sampled").lost, lost, "{flags}");
+    }
     let profile = imported(&records(1));
     let sampling = profile.run.sampling.as_ref().expect("sampled");
     assert_eq!((sampling.samples, sampling.lost), (2, 1));
@@ -218,4 +225,72 @@ fn what_was_lost_and_damaged_is_counted() {
     other[0] = record(70, &words(&[1, 2, 4, EVENT_TYPE, 1]));
     let other = import_perf_data(Cursor::new(file(&other)), None);
     assert!(matches!(other, Err(PerfDataError::NoSamples(1))), "{other:?}");
+}
+
+#[test]
+fn one_timestamp_that_cannot_be_spoils_no_other() {
+    // A tick is 40 ns. The second timestamp is of long after the file's end.
+    let bytes = [100, u64::MAX >> 20, 300, 400].map(|at| load(0x40_1000, 0x7f00_0000_0010, at));
+    let half = 2 * bytes[0].len() as u64;
+    let times = |written: &[(u64, AuxRecord)]| {
+        let mut traces = SpeTraces::announced(&words(&[4])).expect("of this source");
+        traces.note_conversion(&words(&[0, 40, 0, 0, 0, 1]));
+        // Of a thread, whatever the processor.
+        let head = words(&[2 * half, 0, 0, TID << 32, u64::from(u32::MAX)]);
+        traces.add_trace(&[head, bytes.concat()].concat()).expect("whole");
+        for &(time_ns, of) in written {
+            traces.hold(TimedRecord { time_ns, record: Record::Aux(of) });
+        }
+        traces.hold(TimedRecord { time_ns: 50_000, record: Record::Other });
+        let mut times = Vec::new();
+        traces.deliver(PERIOD, |record| {
+            if let Record::Sample(sample) = record.record {
+                assert_eq!(sample.tid, TID as u32);
+                times.push(record.time_ns);
+            }
+        });
+        times
+    };
+    let of = |offset| AuxRecord { tid: TID as u32, offset, size: half, ..AuxRecord::default() };
+    // It cannot have been later than when it was handed over.
+    assert_eq!(times(&[(9_000, of(0)), (19_000, of(half))]), [4_000, 9_000, 12_000, 16_000]);
+    // When that was no record says: not after the file's last one.
+    assert_eq!(times(&[]), [4_000, 50_000, 50_000, 50_000]);
+}
+
+#[test]
+fn types_are_read_where_each_version_has_them() {
+    let announced = |list: &[u64]| {
+        let traces = SpeTraces::announced(&words(&[&[4], list].concat())).expect("of this source");
+        (0..40).filter(|&event_type| traces.are_of(event_type)).collect::<Vec<_>>()
+    };
+    // Version 2: size of the header, type, processors; then magic, processor, words, model, type, least interval.
+    assert_eq!(announced(&[2, 4, 11, 1, 0x1010, 9, 3, 33, 12, 34]), [11]);
+    // Before there were versions: type, and whether each processor has an area.
+    assert_eq!(announced(&[11, 9]), [11]);
+    assert_eq!((announced(&[2]), announced(&[])), (vec![], vec![]));
+}
+
+/// Areas and records of what was written there, so many of both that all pairs of them would be gibibytes.
+#[test]
+fn a_damaged_file_takes_no_more_than_its_own_size() {
+    const MANY: u32 = 20_000;
+    let one = load(0x40_1000, 0x7f00_0000_0010, 100);
+    let import = |written_bytes: fn(u64) -> (u64, usize)| {
+        let mut records = vec![announcement(), conversion()];
+        records.extend((0..MANY).map(|area| trace(0, area, PID as u32, 0, &one)));
+        records.extend((0..u64::from(MANY)).map(|number| {
+            let (offset, bytes) = written_bytes(number);
+            written(offset, bytes, 0, PID, 5000, 0)
+        }));
+        match import_perf_data(Cursor::new(file(&records)), None) {
+            Ok(profile) => profile.totals().sampled.samples,
+            Err(PerfDataError::NoSamples(_)) => 0,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    // All of them of the same bytes; of none, so that nothing says whose they are; each of one byte, in which there is no record.
+    assert_eq!(import(|_| (0, 1000)), u64::from(MANY));
+    assert_eq!(import(|number| (number, 0)), 0);
+    assert_eq!(import(|number| (number, 1)), 0);
 }
