@@ -24,27 +24,31 @@
 //! # Samples in an AUX area
 //!
 //! Those of SPE ([`crate::spe`]) are no records. Each ring has an area beside it, which all events of the processor write to; a record
-//! says which thread wrote what there, at the latest when it leaves the processor. A thread can have one such event only,
-//! so it is not found twice, and the rate stays. Where there was no room the kernel stops the event until it is enabled again.
+//! says which thread wrote what there, at the latest when it leaves the processor or its event is stopped, which is done now and then. A thread
+//! can have one such event only, so it is not found twice, and the rate stays. Where there was no room the kernel stops the event until it
+//! is enabled again; so another event, which never stops, reports mappings and threads.
 #![allow(unsafe_code)]
 
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perf_event_open_sys::ioctls;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{SampleEvent, dropped_records, open_ring_owner};
 use crate::record::{AuxRecord, Layout, Record, Sample, TimedRecord};
-use crate::ring::Ring;
-use crate::spe::{CounterClock, Look, SpeRecords};
+use crate::ring::{Announced, Ring};
+use crate::spe::{CounterClock, Look, SpeRecords, time_of};
 
 /// A record may be written this long after its time was taken; older ones are in order for sure.
 const SETTLING: Duration = Duration::from_millis(50);
 /// The same of samples in an AUX area, which are handed over a page at once.
 const AUX_SETTLING: Duration = Duration::from_secs(1);
+/// A page may take longer to fill: so often it is handed over as it is, if that takes no more than one part in so many of our time.
+const HANDED_OVER_EACH: Duration = Duration::from_millis(500);
+const HANDING_OVER_SHARE: u32 = 100;
 /// Rounds in which new threads are looked for. Each round watches what the last one found; threads of
 /// watched threads are inherited, so few rounds are enough.
 const ROUNDS: usize = 16;
@@ -71,6 +75,33 @@ struct Root {
     tid: u32,
 }
 
+/// Events that were opened.
+#[derive(Debug, Default)]
+struct Opened {
+    /// Those with samples.
+    sampling: Vec<OwnedFd>,
+    /// Those that report mappings and threads where the others do not.
+    reporting: Vec<OwnedFd>,
+}
+
+impl Opened {
+    fn all(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.sampling.iter().chain(&self.reporting)
+    }
+}
+
+/// An event counts from now on, in all heirs.
+fn enable(event: &OwnedFd) {
+    // SAFETY: a descriptor of ours. An event whose thread has ended needs no enabling.
+    unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
+}
+
+/// It does not, and what it has written to an AUX area is handed over.
+fn disable(event: &OwnedFd) {
+    // SAFETY: a descriptor of ours.
+    unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
+}
+
 /// The open events.
 #[derive(Debug)]
 pub struct Collector {
@@ -80,7 +111,9 @@ pub struct Collector {
     /// One for each processor; None: it is offline.
     rings: Vec<Option<Ring>>,
     /// Those of the present generation.
-    events: Vec<OwnedFd>,
+    events: Opened,
+    /// Processors without the hardware: what threads do there has no samples.
+    without_samples: FxHashSet<u32>,
     generation: u32,
     /// When the present generation began.
     began_ns: u64,
@@ -93,6 +126,12 @@ pub struct Collector {
     waiting: Vec<TimedRecord>,
     /// What was written to the AUX area of the ring that is being read, and when it was handed over.
     written: Vec<(u64, AuxRecord)>,
+    /// The same of rings by their numbers, that was not there yet.
+    expected: Vec<(usize, u64, AuxRecord)>,
+    /// An event may have stopped for want of room.
+    has_stopped: bool,
+    /// When what AUX areas have is to be handed over.
+    handed_over_at: Instant,
     /// What timestamps in AUX areas mean; None: there are none, or none that we can read.
     counter: Option<CounterClock>,
     delivered_until: u64,
@@ -132,7 +171,8 @@ impl Collector {
             event,
             cpus,
             rings,
-            events: Vec::new(),
+            events: Opened::default(),
+            without_samples: FxHashSet::default(),
             generation: 0,
             began_ns: 0,
             roots: FxHashMap::default(),
@@ -140,6 +180,9 @@ impl Collector {
             processes: FxHashSet::default(),
             waiting: Vec::new(),
             written: Vec::new(),
+            expected: Vec::new(),
+            has_stopped: false,
+            handed_over_at: Instant::now() + HANDED_OVER_EACH,
             counter: counter_look().map(CounterClock::new),
             delivered_until: 0,
             losses: CollectorLosses::default(),
@@ -154,8 +197,8 @@ impl Collector {
     /// Those of perf_event_open(2).
     pub fn watch_program(&mut self, pid: u32) -> io::Result<()> {
         self.processes.insert(pid);
-        let mut events = Vec::new();
-        self.open(pid, true, &mut events)?;
+        let mut events = Opened::default();
+        self.open(pid, true, false, &mut events)?;
         self.events = events;
         Ok(())
     }
@@ -165,8 +208,8 @@ impl Collector {
     /// # Errors
     /// Those of perf_event_open(2).
     pub fn watch_thread(&mut self, tid: u32) -> io::Result<()> {
-        let mut events = Vec::new();
-        self.open(tid, false, &mut events)?;
+        let mut events = Opened::default();
+        self.open(tid, false, false, &mut events)?;
         self.events = events;
         self.enable();
         Ok(())
@@ -182,7 +225,7 @@ impl Collector {
         self.processes.insert(pid);
         raise_file_limit();
         self.events = self.open_all(each)?;
-        if self.events.is_empty() {
+        if self.events.all().next().is_none() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         self.enable();
@@ -221,10 +264,10 @@ impl Collector {
     }
 
     /// Events for all threads of all processes that live.
-    fn open_all(&mut self, mut each: impl FnMut(u32, u32)) -> io::Result<Vec<OwnedFd>> {
-        let mut events = Vec::new();
+    fn open_all(&mut self, mut each: impl FnMut(u32, u32)) -> io::Result<Opened> {
+        let mut events = Opened::default();
         let mut opened = FxHashSet::default();
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let mut is_new = false;
             let mut processes: Vec<u32> = self.processes.iter().copied().collect();
             processes.sort_unstable();
@@ -239,7 +282,8 @@ impl Collector {
                     }
                     is_new = true;
                     each(pid, tid);
-                    match self.open(tid, false, &mut events) {
+                    // Those of the first round were there before any event was.
+                    match self.open(tid, false, round > 0, &mut events) {
                         Ok(()) => {}
                         // A thread that has ended meanwhile.
                         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -254,51 +298,56 @@ impl Collector {
         Ok(events)
     }
 
-    fn open(&mut self, tid: u32, starts_with_exec: bool, events: &mut Vec<OwnedFd>) -> io::Result<()> {
+    /// `may_be_heir`: the thread may have its parent's events.
+    fn open(
+        &mut self,
+        tid: u32,
+        starts_with_exec: bool,
+        may_be_heir: bool,
+        events: &mut Opened,
+    ) -> io::Result<()> {
         let has_area = self.event.aux_period().is_some();
         for (&cpu, ring) in self.cpus.iter().zip(&mut self.rings) {
             let Some(ring) = ring else { continue };
-            let mut is_sampled = has_area;
-            let event = match self.event.open(tid, cpu, starts_with_exec) {
-                Err(error) if has_area && error.raw_os_error() == Some(libc::ENOENT) => {
+            // First: who is found to have the one has the other, too.
+            let reporting = match self.event.reports() {
+                true => None,
+                false => match self.event.without_samples().open(tid, cpu, starts_with_exec) {
+                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
+                    event => Some(event?),
+                },
+            };
+            let sampling = match self.event.open(tid, cpu, starts_with_exec) {
+                Ok(event) => Some(event),
+                Err(error) => match error.raw_os_error() {
                     // One of several sorts of processors, that has no such hardware.
-                    is_sampled = false;
-                    self.event.without_samples().open(tid, cpu, starts_with_exec)
-                }
-                event => event,
+                    Some(libc::ENOENT) if has_area => {
+                        self.without_samples.insert(cpu);
+                        None
+                    }
+                    // It has its parent's.
+                    Some(libc::EBUSY) if has_area && may_be_heir => continue,
+                    Some(libc::ENODEV) => continue,
+                    _ => return Err(error),
+                },
             };
-            let event = match event {
-                Ok(event) => event,
-                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
-                // It has its parent's.
-                Err(error) if has_area && !events.is_empty() && error.raw_os_error() == Some(libc::EBUSY) => {
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let mut id = 0u64;
-            // SAFETY: both are descriptors of ours; the first call writes one word to the variable.
-            let is_done = unsafe {
-                ioctls::ID(event.as_raw_fd(), &raw mut id) >= 0
-                    && ioctls::SET_OUTPUT(event.as_raw_fd(), ring.owner()) >= 0
-            };
-            if !is_done {
-                return Err(io::Error::last_os_error());
+            if let Some(event) = reporting {
+                ring.take_records_of(&event)?;
+                events.reporting.push(event);
             }
-            if is_sampled {
+            let Some(event) = sampling else { continue };
+            let id = ring.take_records_of(&event)?;
+            if has_area {
                 ring.map_aux(event.as_raw_fd())?;
             }
             self.roots.insert(id, Root { generation: self.generation, tid });
-            events.push(event);
+            events.sampling.push(event);
         }
         Ok(())
     }
 
     fn enable(&self) {
-        for event in &self.events {
-            // SAFETY: a descriptor of ours. An event whose thread has ended needs no enabling.
-            unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
-        }
+        self.events.all().for_each(enable);
     }
 
     /// Stops counting for a while, or goes on; in threads that begin meanwhile, too. Nothing is reported in between, not even their begin.
@@ -306,10 +355,7 @@ impl Collector {
         if !is_paused {
             return self.enable();
         }
-        for event in &self.events {
-            // SAFETY: a descriptor of ours.
-            unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
-        }
+        self.events.all().for_each(disable);
     }
 
     /// Stops counting everywhere, inherited events included.
@@ -318,10 +364,9 @@ impl Collector {
         self.end(&events);
     }
 
-    fn end(&mut self, events: &[OwnedFd]) {
-        for event in events {
-            // SAFETY: a descriptor of ours.
-            unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
+    fn end(&mut self, events: &Opened) {
+        for event in events.all() {
+            disable(event);
             self.dropped += dropped_records(event);
         }
     }
@@ -348,23 +393,8 @@ impl Collector {
         if let (Some(clock), Some(look)) = (&mut self.counter, counter_look()) {
             clock.look(look);
         }
-        let mut is_full = false;
-        let mut rings = std::mem::take(&mut self.rings);
-        for ring in rings.iter_mut().flatten() {
-            ring.drain(|record_type, misc, body| self.receive(record_type, misc, body));
-            for (time_ns, written) in std::mem::take(&mut self.written) {
-                is_full |= written.is_truncated();
-                match ring.take_aux(written.offset, written.size) {
-                    Some(bytes) => self.receive_aux(time_ns, &written, bytes),
-                    None => self.losses.damaged += 1,
-                }
-            }
-        }
-        self.rings = rings;
-        if is_full {
-            // There is room now.
-            self.enable();
-        }
+        self.read_rings(all);
+        self.begin_anew(all);
         let settling = if self.event.aux_period().is_some() { AUX_SETTLING } else { SETTLING };
         let limit = match all {
             true => u64::MAX,
@@ -393,6 +423,55 @@ impl Collector {
         }
     }
 
+    /// Takes what is in the rings, and what records announce in the areas beside them; `is_last`: all of it is there, or never will be.
+    fn read_rings(&mut self, is_last: bool) {
+        let expected = std::mem::take(&mut self.expected);
+        let mut rings = std::mem::take(&mut self.rings);
+        for (number, ring) in rings.iter_mut().enumerate() {
+            let Some(ring) = ring else { continue };
+            let before =
+                expected.iter().filter(|(of, ..)| *of == number).map(|&(_, time_ns, of)| (time_ns, of));
+            self.written.extend(before);
+            let late = self.written.len();
+            ring.drain(|record_type, misc, body| self.receive(record_type, misc, body));
+            for (place, (time_ns, written)) in std::mem::take(&mut self.written).into_iter().enumerate() {
+                match ring.take_aux(written.offset, written.size) {
+                    Announced::Bytes(bytes) => self.receive_aux(time_ns, &written, bytes),
+                    // Another time, but once only.
+                    Announced::Later if place >= late && !is_last => {
+                        self.expected.push((number, time_ns, written));
+                    }
+                    Announced::Later | Announced::Gone => self.losses.damaged += 1,
+                }
+            }
+        }
+        self.rings = rings;
+    }
+
+    /// Stops events whose samples are in AUX areas and lets them count again, where one may have stopped by itself, and now and then: what they
+    /// have written is handed over.
+    ///
+    /// One that has stopped for want of room is not always known as such by the kernel: those of about Linux 6.11 to 6.16 only note that it is to be
+    /// disabled. So enabling it is not enough.
+    fn begin_anew(&mut self, is_last: bool) {
+        let began = Instant::now();
+        if self.event.aux_period().is_none() || !self.has_stopped && began < self.handed_over_at {
+            return;
+        }
+        self.events.sampling.iter().for_each(disable);
+        self.read_rings(is_last);
+        for (number, ring) in self.rings.iter_mut().enumerate() {
+            // What is still there was announced by a record that was dropped, and would take the room for ever.
+            let is_expected = self.expected.iter().any(|(of, ..)| *of == number);
+            if let Some(ring) = ring.as_mut().filter(|_| !is_expected) {
+                self.losses.lost += u64::from(ring.skip_aux());
+            }
+        }
+        self.has_stopped = false;
+        self.events.sampling.iter().for_each(enable);
+        self.handed_over_at = Instant::now() + HANDED_OVER_EACH.max(HANDING_OVER_SHARE * began.elapsed());
+    }
+
     fn receive(&mut self, record_type: u32, misc: u16, body: &[u8]) {
         let record = match self.layout.parse(record_type, misc, body) {
             Ok(record) => record,
@@ -403,11 +482,16 @@ impl Collector {
             }
         };
         match &record.record {
-            Record::Lost(count) => self.losses.lost += count,
+            Record::Lost(count) => {
+                self.losses.lost += count;
+                // It may have been the record that an area is full.
+                self.has_stopped = true;
+            }
             Record::Throttled => self.losses.throttled += 1,
             Record::Aux(written) => {
                 // How many samples there was no room for nobody knows.
-                self.losses.lost += u64::from(written.is_truncated());
+                self.losses.lost += u64::from(written.has_lost());
+                self.has_stopped |= written.is_truncated();
                 self.written.push((record.time_ns, *written));
             }
             Record::Other => {}
@@ -435,8 +519,7 @@ impl Collector {
         for record in records.by_ref() {
             let Some(sample) = record.sample(period) else { continue };
             let own = self.counter.zip(record.timestamp).and_then(|(clock, counter)| clock.time_ns(counter));
-            // It cannot have been later.
-            let time_ns = own.map_or(time_ns, |own| own.min(time_ns));
+            let time_ns = time_of(own, Some(time_ns)).unwrap_or(time_ns);
             let sample = Box::new(Sample { pid, tid, ..sample });
             self.waiting.push(TimedRecord { time_ns, record: Record::Sample(sample) });
         }
@@ -446,6 +529,11 @@ impl Collector {
     /// What went wrong so far.
     pub fn losses(&self) -> CollectorLosses {
         CollectorLosses { lost: self.losses.lost.max(self.dropped), ..self.losses }
+    }
+
+    /// How many processors there are, and how many of them have no such hardware, so that there are no samples of what threads do there.
+    pub fn processors(&self) -> (usize, usize) {
+        (self.cpus.len(), self.without_samples.len())
     }
 
     /// The processes that are watched, as far as records tell.
@@ -463,10 +551,24 @@ impl Collector {
 fn counter_look() -> Option<Look> {
     #[cfg(target_arch = "aarch64")]
     {
-        let counter: u64;
-        // SAFETY: reads a register that the kernel lets programs read; its own clock in the vDSO does.
-        unsafe { std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) counter, options(nostack, nomem)) };
-        Some(Look { counter, time_ns: now_ns() })
+        /// The clock before and behind it, at most, if we were not interrupted; and how often that is tried.
+        const CLOSE_NS: u64 = 1000;
+        const TRIES: usize = 8;
+        let mut best: Option<(u64, Look)> = None;
+        for _ in 0..TRIES {
+            let before = now_ns();
+            let counter: u64;
+            // SAFETY: reads a register that the kernel lets programs read; its own clock in the vDSO does.
+            unsafe { std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) counter, options(nostack)) };
+            let between = now_ns().saturating_sub(before);
+            if best.is_none_or(|(least, _)| between < least) {
+                best = Some((between, Look { counter, time_ns: before + between / 2 }));
+            }
+            if between <= CLOSE_NS {
+                break;
+            }
+        }
+        best.map(|(_, look)| look)
     }
     #[cfg(not(target_arch = "aarch64"))]
     None::<Look>
@@ -632,17 +734,83 @@ mod tests {
         assert!(middle.abs_diff(first.time_ns + (last.time_ns - first.time_ns) / 2) < 1000, "{clock:?}");
     }
 
-    #[test]
-    fn what_the_processor_wrote_becomes_samples_of_its_thread() {
+    /// The event of a source with this number, as Linux 6.12 describes it.
+    fn spe(event_type: u32) -> SampleEvent {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let spe = folder.path().join("arm_spe_0");
         fs::create_dir_all(spe.join("format")).expect("created");
         let write = |name: &str, text: &str| fs::write(spe.join(name), text).expect("written");
-        write("type", "11");
+        write("type", &event_type.to_string());
         for (name, bit) in [("ts_enable", 0), ("jitter", 16), ("load_filter", 33), ("store_filter", 34)] {
             write(&format!("format/{name}"), &format!("config:{bit}"));
         }
-        let event = SampleEvent::with_addresses(folder.path(), 1000, 8192).remove(0);
+        SampleEvent::with_addresses(folder.path(), 1000, 8192).remove(0)
+    }
+
+    #[test]
+    fn what_is_mapped_is_known_where_nothing_is_sampled() {
+        // No processor has this one.
+        let Ok(mut collector) = Collector::new(spe(0x7fff_fff0)) else { return };
+        // SAFETY: the call only asks.
+        let tid = unsafe { libc::gettid() }.unsigned_abs();
+        collector.watch_thread(tid).expect("our own thread");
+        assert!(collector.events.sampling.is_empty());
+        assert_eq!(collector.processors().0, collector.processors().1);
+        // As often as it is begun anew.
+        for _ in 0..2 {
+            const BYTES: usize = 1 << 20;
+            // SAFETY: a new mapping at an address of the kernel's choice, which nobody uses before it is unmapped.
+            let place = unsafe {
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                let place = libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ, flags, -1, 0);
+                libc::munmap(place, BYTES);
+                place
+            };
+            collector.has_stopped = true;
+            let mut found = false;
+            collector.drain(true, |record| {
+                found |= matches!(record.record, Record::Mapping(mapping) if mapping.start <= place as u64
+                    && place as u64 - mapping.start < mapping.length);
+            });
+            assert!(found && !collector.has_stopped);
+        }
+    }
+
+    #[test]
+    fn what_is_announced_and_not_there_yet_is_taken_the_next_time_and_then_given_up() {
+        // A PERF_RECORD_AUX with its header. The area has zeroes only, which are padding between samples.
+        let size = 64;
+        let record = [11 | (2 << 32) | (56 << 48), 0, size, 0, 7 | (8 << 32), 50_000, 99];
+        let record: Vec<u8> = record.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        for is_there_at_last in [true, false] {
+            let (file, mut ring) = crate::ring::tests::in_memory();
+            ring.map_aux(ring.owner()).expect("mapped");
+            let mut collector = Collector::with_rings(spe(11), vec![0], vec![Some(ring)]);
+            let drain = |collector: &mut Collector, all| {
+                collector.drain(all, |_| {});
+                (collector.expected.len(), collector.losses().damaged)
+            };
+            crate::ring::tests::write_first(&file, &record, 0);
+            assert_eq!(drain(&mut collector, false), (1, 0));
+            if is_there_at_last {
+                crate::ring::tests::write_first(&file, &record, size);
+                assert_eq!(drain(&mut collector, false), (0, 0));
+            } else {
+                assert_eq!(drain(&mut collector, false), (0, 1));
+            }
+            // A part that no record announced: it does not take the room for ever, and is a loss.
+            crate::ring::tests::write_first(&file, &record, 2 * size);
+            collector.has_stopped = true;
+            drain(&mut collector, true);
+            let lost = collector.losses().lost;
+            drain(&mut collector, true);
+            assert_eq!((lost, collector.losses().lost), (1, 1));
+        }
+    }
+
+    #[test]
+    fn what_the_processor_wrote_becomes_samples_of_its_thread() {
+        let event = spe(11);
         let mut collector = Collector::without_rings(event);
         let mut clock = CounterClock::new(Look { counter: 0, time_ns: 0 });
         clock.look(Look { counter: 1000, time_ns: 40_000 });
@@ -666,7 +834,20 @@ mod tests {
             })
             .collect();
         // 100 ticks; and no later than it was handed over.
-        assert_eq!(samples, [(4000, 7, 8, 2_000_000), (50_000, 7, 8, 2_000_000)]);
+        assert_eq!(samples, [(4000, 7, 8, 1_999_872), (50_000, 7, 8, 1_999_872)]);
         assert_eq!(collector.losses(), CollectorLosses { lost: 1, damaged: 1, ..CollectorLosses::default() });
+        // Room was wanting; it is begun anew, once. So it is where a record was dropped, which may have told the same.
+        assert!(std::mem::take(&mut collector.has_stopped));
+        collector.written.clear();
+        let collided: Vec<u8> =
+            [64, 0, 8, 7 | (8 << 32), 50_000, 99].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        collector.receive(11, 2, &collided);
+        assert_eq!((collector.losses().lost, collector.has_stopped), (2, false));
+        let lost: Vec<u8> =
+            [99, 3, 7 | (8 << 32), 50_000, 99].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        collector.receive(2, 2, &lost);
+        assert_eq!((collector.losses().lost, collector.has_stopped), (5, true));
+        collector.drain(true, |_| {});
+        assert!(!collector.has_stopped && collector.handed_over_at > Instant::now());
     }
 }

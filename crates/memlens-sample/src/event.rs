@@ -202,10 +202,17 @@ impl SampleEvent {
     pub fn aux_period(&self) -> Option<u64> {
         let least = self.aux_least_period?;
         let period = (OPERATIONS / self.frequency_hz.max(1)).max(least);
-        Some(period.clamp(*SPE_PERIODS.start(), *SPE_PERIODS.end()))
+        // The driver rounds it down to what the register holds.
+        Some(period.clamp(*SPE_PERIODS.start(), *SPE_PERIODS.end()) & !(SPE_PERIODS.start() - 1))
     }
 
-    /// An event that reports what this one does besides its samples, on processors that have no samples of it.
+    /// Whether it reports mappings and threads besides its samples. One whose samples are in an AUX area stops whenever that is full, and
+    /// what happens then would not be known: [`Self::without_samples`] does.
+    pub fn reports(&self) -> bool {
+        self.aux_least_period.is_none() || self.kind == abi::PERF_TYPE_SOFTWARE
+    }
+
+    /// The event beside one whose samples are in an AUX area, which reports mappings and threads and never stops.
     pub fn without_samples(&self) -> Self {
         Self {
             kind: abi::PERF_TYPE_SOFTWARE,
@@ -288,7 +295,7 @@ impl SampleEvent {
             SampleUnit::Events => match self.aux_period() {
                 Some(period) => {
                     attributes.__bindgen_anon_1.sample_period = period;
-                    attributes.aux_watermark = AUX_WATERMARK;
+                    attributes.aux_watermark = if self.reports() { 0 } else { AUX_WATERMARK };
                 }
                 None => {
                     attributes.__bindgen_anon_1.sample_freq = self.frequency_hz;
@@ -323,14 +330,14 @@ impl SampleEvent {
             attributes.set_exclude_hv(1);
         }
         attributes.set_exclude_callchain_kernel(1);
-        if !self.is_bare {
+        if !self.is_bare && self.reports() {
             attributes.set_mmap(1);
             attributes.set_mmap_data(1);
             attributes.set_mmap2(1);
             attributes.set_comm(1);
             attributes.set_comm_exec(1);
         }
-        attributes.set_task(1);
+        attributes.set_task(self.reports().into());
         attributes.set_sample_id_all(1);
         attributes.set_precise_ip(self.precise);
         // Reading the event tells what was dropped, also after the last record for which there was room.
@@ -561,12 +568,14 @@ mod tests {
         // A period, no frequency; nothing of the program's registers and stack; no kernel.
         // SAFETY: both fields of the union are a number of as many bytes.
         let period = unsafe { attributes.__bindgen_anon_1.sample_period };
-        assert_eq!((period, attributes.freq(), attributes.exclude_kernel()), (2_000_000, 0, 1));
+        assert_eq!((period, attributes.freq(), attributes.exclude_kernel()), (1_999_872, 0, 1));
         assert_eq!((attributes.sample_regs_user, attributes.sample_stack_user), (0, 0));
         assert_eq!(attributes.precise_ip(), 0);
         let period = |frequency_hz| event.at_frequency(frequency_hz).aux_period();
         // Not shorter than the machine can, not longer than the register holds.
         assert_eq!((period(10_000_000), period(1)), (Some(1024), Some(2_000_000_000)));
+        // As the driver rounds it: 666,666 are 2,604 times 256 and some.
+        assert_eq!(period(3000), Some(2604 * 256));
         // Nobody has this source here: the next one is taken.
         let other = SampleEvent { kind: 0x7fff_fff0, ..event.clone() };
         match first_that_opens(vec![other, SampleEvent::time(1000, 0)]) {
@@ -576,9 +585,13 @@ mod tests {
             // Nor events at all.
             Err(error) => assert_ne!(error.raw_os_error(), Some(libc::EINVAL)),
         }
-        // Elsewhere the same is reported, and read in the same way.
+        // It stops when its area is full; what is mapped then is told by another one, and read in the same way.
+        assert_eq!((attributes.mmap2(), attributes.comm(), attributes.task()), (0, 0, 0));
+        assert_eq!((attributes.sample_id_all(), attributes.aux_watermark), (1, AUX_WATERMARK));
         let others = event.without_samples();
-        assert_eq!(others.attributes(false).type_, abi::PERF_TYPE_SOFTWARE);
+        let attributes = others.attributes(false);
+        assert_eq!((attributes.type_, attributes.aux_watermark), (abi::PERF_TYPE_SOFTWARE, 0));
+        assert_eq!((attributes.mmap2(), attributes.comm(), attributes.task()), (1, 1, 1));
         assert_eq!(others.layout(), event.layout());
         assert_eq!(SampleEvent::time(1000, 0).aux_period(), None);
     }

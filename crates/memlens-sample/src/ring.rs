@@ -32,6 +32,8 @@ pub const SMALLEST: usize = 64 << 10;
 
 /// Sizes of an AUX area that are tried, in pages: powers of two, and two at least.
 const AUX_PAGES: [usize; 4] = [64, 16, 4, 2];
+/// More bytes are not, where two pages are less: of what every user may lock the ring needs its part.
+const MOST_AUX_BYTES: usize = 256 << 10;
 
 /// How often is looked for bytes that a record announces: some microseconds.
 const MOST_LOOKS: usize = 1000;
@@ -41,6 +43,23 @@ const MOST_LOOKS: usize = 1000;
 struct AuxArea {
     data: *mut libc::c_void,
     bytes: usize,
+}
+
+/// What is in an AUX area where a record announces something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announced<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// They have not been handed over yet.
+    Later,
+    /// They are not there, or not any more.
+    Gone,
+}
+
+/// Bytes of the AUX areas that are tried on a machine with such pages, largest first.
+fn aux_sizes(page_bytes: usize) -> impl Iterator<Item = usize> {
+    let most = MOST_AUX_BYTES.max(2 * page_bytes);
+    AUX_PAGES.into_iter().map(move |pages| pages * page_bytes).filter(move |&bytes| bytes <= most)
 }
 
 /// One ring, unmapped when dropped.
@@ -96,7 +115,7 @@ impl Ring {
         let page_bytes = self.length - self.data_bytes;
         let offset =
             libc::off_t::try_from(self.length).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        for bytes in AUX_PAGES.map(|pages| pages * page_bytes) {
+        for bytes in aux_sizes(page_bytes) {
             // SAFETY: the page lives as long as `self`. The kernel reads these fields when the area is mapped, which no
             // other thread does; they are written as atomics because the page is shared.
             unsafe {
@@ -117,27 +136,32 @@ impl Ring {
         Err(io::Error::last_os_error())
     }
 
-    /// What the hardware wrote to the AUX area from position `offset` on, of all that it ever wrote there; makes room for as much. None: it
-    /// is not there, or not any more.
-    pub fn take_aux(&mut self, offset: u64, size: u64) -> Option<&[u8]> {
-        let AuxArea { data, bytes } = *self.aux.as_ref()?;
+    /// Head and tail of the AUX area.
+    fn aux_ends(&self) -> (&AtomicU64, &AtomicU64) {
         // SAFETY: as in `drain`, of the same page.
-        let (head, tail) = unsafe {
+        unsafe {
             (
                 AtomicU64::from_ptr(&raw mut (*self.page).aux_head),
                 AtomicU64::from_ptr(&raw mut (*self.page).aux_tail),
             )
-        };
-        let end = offset.checked_add(size)?;
+        }
+    }
+
+    /// What the hardware wrote to the AUX area from position `offset` on, of all that it ever wrote there; makes room for as much.
+    pub fn take_aux(&mut self, offset: u64, size: u64) -> Announced<'_> {
+        let Some(&AuxArea { data, bytes }) = self.aux.as_ref() else { return Announced::Gone };
+        let Some(end) = offset.checked_add(size) else { return Announced::Gone };
+        let (head, tail) = self.aux_ends();
         // The kernel writes the record, and the head right behind it, with interrupts off.
         let mut heads = std::iter::repeat_with(|| head.load(Ordering::Acquire)).take(MOST_LOOKS);
         let head_at = heads.find(|&head_at| {
             std::hint::spin_loop();
             head_at >= end
-        })?;
+        });
+        let Some(head_at) = head_at else { return Announced::Later };
         let tail_at = tail.load(Ordering::Relaxed);
         if offset < tail_at || head_at - tail_at > bytes as u64 {
-            return None;
+            return Announced::Gone;
         }
         let from = (offset % bytes as u64) as usize;
         let first = (size as usize).min(bytes - from);
@@ -148,8 +172,18 @@ impl Ring {
             self.scratch.extend_from_slice(std::slice::from_raw_parts(data.add(from), first));
             self.scratch.extend_from_slice(std::slice::from_raw_parts(data, size as usize - first));
         }
-        tail.store(end, Ordering::Release);
-        Some(&self.scratch)
+        self.aux_ends().1.store(end, Ordering::Release);
+        Announced::Bytes(&self.scratch)
+    }
+
+    /// Makes room of all that was handed over and not taken: the record that announced it was dropped. Whether there was any.
+    pub fn skip_aux(&mut self) -> bool {
+        if self.aux.is_none() {
+            return false;
+        }
+        let (head, tail) = self.aux_ends();
+        let head_at = head.load(Ordering::Acquire);
+        tail.swap(head_at, Ordering::Release) != head_at
     }
 
     /// Lets the event that it belongs to count.
@@ -168,6 +202,20 @@ impl Ring {
     pub fn disable(&self) {
         // SAFETY: our descriptor.
         unsafe { ioctls::DISABLE(self.owner(), 0) };
+    }
+
+    /// Records of another event of the processor are written here. Returns the event's number.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn take_records_of(&self, event: &OwnedFd) -> io::Result<u64> {
+        let mut id = 0u64;
+        // SAFETY: both are descriptors of ours; the first call writes one word to the variable.
+        let is_done = unsafe {
+            ioctls::ID(event.as_raw_fd(), &raw mut id) >= 0
+                && ioctls::SET_OUTPUT(event.as_raw_fd(), self.owner()) >= 0
+        };
+        if is_done { Ok(id) } else { Err(io::Error::last_os_error()) }
     }
 
     /// The event it belongs to: readable when the ring is half full.
@@ -237,7 +285,7 @@ impl Drop for Ring {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::fs::File;
     use std::mem::offset_of;
     use std::os::fd::FromRawFd;
@@ -246,7 +294,7 @@ mod tests {
     use super::*;
 
     /// A file in memory in the kernel's place: what is written to it, the ring sees.
-    fn in_memory() -> (File, Ring) {
+    pub fn in_memory() -> (File, Ring) {
         // SAFETY: the name ends with a zero; a descriptor that comes back is ours.
         let file = unsafe {
             let descriptor = libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC);
@@ -256,6 +304,18 @@ mod tests {
         file.set_len(16 << 20).expect("room");
         let owner = file.try_clone().expect("another descriptor").into();
         (file, Ring::largest(owner, SMALLEST).expect("mapped"))
+    }
+
+    /// The kernel writes the first record, and has written so many bytes to the AUX area.
+    pub fn write_first(file: &File, record: &[u8], aux_head: u64) {
+        // SAFETY: sysconf reads a constant of the system.
+        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+        file.write_all_at(record, page_bytes).expect("written");
+        let (head, aux) =
+            (offset_of!(perf_event_mmap_page, data_head), offset_of!(perf_event_mmap_page, aux_head));
+        for (field, value) in [(head, record.len() as u64), (aux, aux_head)] {
+            file.write_all_at(&value.to_le_bytes(), field as u64).expect("written");
+        }
     }
 
     fn word(file: &File, field: usize) -> u64 {
@@ -272,7 +332,8 @@ mod tests {
         let set = |field: usize, value: u64| {
             file.write_all_at(&value.to_le_bytes(), field as u64).expect("written");
         };
-        assert_eq!(ring.take_aux(0, 0), None, "there is no area");
+        assert_eq!(ring.take_aux(0, 0), Announced::Gone, "there is no area");
+        assert!(!ring.skip_aux());
         ring.map_aux(ring.owner()).expect("mapped");
         let (start, bytes) = (
             word(&file, offset_of!(perf_event_mmap_page, aux_offset)),
@@ -286,16 +347,29 @@ mod tests {
         file.write_all_at(b"abc", start + bytes - 3).expect("written");
         file.write_all_at(b"def", start).expect("written");
         set(tail, at);
-        assert_eq!(ring.take_aux(at, 6), None, "nothing has been written");
+        assert_eq!(ring.take_aux(at, 6), Announced::Later, "nothing has been written");
         set(head, at + 6);
-        assert_eq!(ring.take_aux(at - 1, 2), None, "it is not there any more");
-        assert_eq!(ring.take_aux(at, 2), Some(&b"ab"[..]));
+        assert_eq!(ring.take_aux(at - 1, 2), Announced::Gone, "it is not there any more");
+        assert_eq!(ring.take_aux(at, 2), Announced::Bytes(b"ab"));
         assert_eq!(word(&file, tail), at + 2);
-        assert_eq!(ring.take_aux(at + 2, 4), Some(&b"cdef"[..]));
-        assert_eq!((word(&file, tail), ring.take_aux(u64::MAX, 2)), (at + 6, None));
+        assert_eq!(ring.take_aux(at + 2, 4), Announced::Bytes(b"cdef"));
+        assert_eq!((word(&file, tail), ring.take_aux(u64::MAX, 2)), (at + 6, Announced::Gone));
         // Heads and tails that cannot be.
         set(head, at + 6 + 2 * bytes);
-        assert_eq!(ring.take_aux(at + 6, bytes + 1), None);
+        assert_eq!(ring.take_aux(at + 6, bytes + 1), Announced::Gone);
+        // Of what is there no record tells: there is room again.
+        set(head, at + 6 + bytes);
+        assert!(ring.skip_aux() && !ring.skip_aux());
+        assert_eq!(word(&file, tail), at + 6 + bytes);
+    }
+
+    #[test]
+    fn an_area_leaves_the_ring_its_part_whatever_a_page_is() {
+        let sizes = |page_kib: usize| aux_sizes(page_kib << 10).map(|bytes| bytes >> 10).collect::<Vec<_>>();
+        assert_eq!(sizes(4), [256, 64, 16, 8]);
+        assert_eq!(sizes(16), [256, 64, 32]);
+        assert_eq!(sizes(64), [256, 128]);
+        assert_eq!(sizes(256), [512]);
     }
 
     #[test]
@@ -303,7 +377,7 @@ mod tests {
         let Ok(event) = crate::event::open_ring_owner(0) else { return };
         let Ok(mut ring) = Ring::largest(event, SMALLEST) else { return };
         assert!(ring.map_aux(ring.owner()).is_err());
-        assert_eq!(ring.take_aux(0, 0), None);
+        assert_eq!(ring.take_aux(0, 0), Announced::Gone);
         // The ring is as it was.
         assert_eq!(ring.drain(|_, _, _| {}), 0);
     }

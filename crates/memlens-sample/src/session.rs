@@ -586,6 +586,7 @@ impl SampleSession {
         if let Some(error) = &self.pacing_problem {
             profile.run.notes.push(format!("The rate could not be adapted to the budget: {error}."));
         }
+        profile.run.notes.extend(processors_note(&event.name, self.collector.processors()));
         for (name, why) in &self.refused {
             profile.run.notes.push(format!("{name} cannot be sampled here: {why}."));
         }
@@ -695,6 +696,15 @@ fn of_process(pid: u32, error: io::Error) -> SampleError {
     }
 }
 
+/// What a reader has to know of a machine some of whose processors cannot sample the event: how many there are, and how many of those.
+fn processors_note(event: &str, (all, without): (usize, usize)) -> Option<String> {
+    (without > 0).then(|| {
+        format!(
+            "{without} of {all} processors have no {event}: what threads did there has no samples, and is missing in every number."
+        )
+    })
+}
+
 /// What a reader of the profile has to know of a process's children that began before memlens came.
 fn children_note(children: &[u32]) -> Option<String> {
     let what = match children.len() {
@@ -768,6 +778,13 @@ mod tests {
         assert!(
             left_note(&[9]).is_some_and(|note| note.starts_with("1 process") && note.ends_with("them: 9."))
         );
+    }
+
+    #[test]
+    fn processors_without_the_hardware_are_told() {
+        assert_eq!(processors_note("arm_spe_0", (8, 0)), None);
+        let note = processors_note("arm_spe_0", (8, 4)).expect("a note");
+        assert!(note.starts_with("4 of 8 processors have no arm_spe_0"), "{note}");
     }
 
     #[test]
