@@ -31,6 +31,12 @@ pub enum SampleError {
     /// The kernel has no such events.
     #[error("open a performance event: {0}; `memlens doctor` says what this machine allows")]
     Unavailable(io::Error),
+    /// No source of events with data addresses.
+    #[error(
+        "sample memory accesses: this kernel offers no mem-loads, ibs_op or arm_spe_0 here (virtual machines rarely do); \
+         --event time samples the processor clock, and `memlens doctor` says what this machine allows"
+    )]
+    NoMemoryEvents,
     /// The agent, which was to take the samples, cannot be in the program.
     #[error("sample the program by timers of its own: {0}; use another --event")]
     NoTimers(String),

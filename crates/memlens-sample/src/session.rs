@@ -460,7 +460,14 @@ impl SampleSession {
         }
     }
 
-    /// The part of the program's processor time that being sampled has cost it, 0 to 1.
+    /// The part of the program's processor time that being sampled has cost it, 0 to 1, and one sample in seconds; None: samples that the
+    /// processor itself writes cost other than those that were measured.
+    fn costs(&self) -> Option<(f64, f64)> {
+        let is_measured = self.collector.event().aux_period().is_none();
+        is_measured.then(|| (self.overhead(), self.pacing.sample_cost_seconds()))
+    }
+
+    /// The first of them, of samples that cost what was measured.
     fn overhead(&self) -> f64 {
         let counts = self.recording.counts();
         let event = self.collector.event();
@@ -521,6 +528,7 @@ impl SampleSession {
         self.recording.settle();
         let event = self.collector.event();
         let losses = self.collector.losses();
+        let costs = self.costs();
         let mut profile = self.builder.profile(
             &self.recording,
             SamplingInfo {
@@ -530,8 +538,8 @@ impl SampleSession {
                 lost: losses.lost,
                 throttled: losses.throttled,
                 own_cpu_seconds: Some(own_cpu),
-                sample_cost_seconds: Some(self.pacing.sample_cost_seconds()),
-                overhead: Some(self.overhead()),
+                sample_cost_seconds: costs.map(|(_, sample_seconds)| sample_seconds),
+                overhead: costs.map(|(overhead, _)| overhead),
                 frequency_changes: self.pacing.changes(),
                 ..SamplingInfo::default()
             },
@@ -619,12 +627,16 @@ impl Choice {
     }
 
     /// The best of the kernel's events that opens.
-    fn kernels(options: &SampleOptions) -> io::Result<Self> {
-        let cost = measure_sample_cost(options.stack_bytes)?;
+    fn kernels(options: &SampleOptions) -> Result<Self, SampleError> {
+        let cost = measure_sample_cost(options.stack_bytes).map_err(SampleError::of_event)?;
         let budget = OverheadBudget::new(options.overhead, cost);
         let frequency = options.frequency_hz.unwrap_or_else(|| budget.frequency());
         let candidates = SampleEvent::candidates(options.choice, frequency, options.stack_bytes);
-        let (event, refused) = first_that_opens(candidates)?;
+        if candidates.is_empty() {
+            // There is always time and misses, as far as the kernel's list of sources goes.
+            return Err(SampleError::NoMemoryEvents);
+        }
+        let (event, refused) = first_that_opens(candidates).map_err(SampleError::of_event)?;
         Ok(Self { event, refused, without_events: None, budget })
     }
 }
@@ -638,7 +650,7 @@ fn choose(target: &Target, options: &SampleOptions) -> Result<Choice, SampleErro
     if options.choice == EventChoice::AgentClock {
         return Ok(Choice::agents(options, None));
     }
-    match (Choice::kernels(options).map_err(SampleError::of_event), target) {
+    match (Choice::kernels(options), target) {
         // A miss, or an access as the processor tells it, cannot be had from a timer.
         (Err(why @ (SampleError::Forbidden(_) | SampleError::NoEvents(_))), Target::Program { file, .. })
             if options.choice.is_of_time() && check_preloadable(file).is_ok() =>
@@ -785,6 +797,22 @@ mod tests {
         assert_eq!(processors_note("arm_spe_0", (8, 0)), None);
         let note = processors_note("arm_spe_0", (8, 4)).expect("a note");
         assert!(note.starts_with("4 of 8 processors have no arm_spe_0"), "{note}");
+    }
+
+    #[test]
+    fn where_no_source_has_addresses_that_is_said() {
+        if !SampleEvent::candidates(EventChoice::Memory, 1000, 0).is_empty() {
+            return;
+        }
+        let options = SampleOptions { choice: EventChoice::Memory, ..SampleOptions::default() };
+        match choose(&Target::Process(std::process::id()), &options).map(|_| ()) {
+            Err(why @ SampleError::NoMemoryEvents) => {
+                assert!(why.to_string().contains("--event time"), "{why}");
+            }
+            // Nor events at all.
+            Err(SampleError::Forbidden(_) | SampleError::NoEvents(_)) => {}
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
