@@ -148,7 +148,7 @@ pub(crate) fn check(bytes: &[u8]) {
     };
     let Ok(object) = object::File::parse(known.map_or(file, |known| &known.elf[..])) else { return };
     let mut unwinder = StackUnwinder::default();
-    unwinder.add(START, START + BYTES, START, &UnwindSections::of(&object));
+    unwinder.add(START, START + BYTES, START, &UnwindSections::of(&object, Some(Architecture::X86_64)));
     let mut registers =
         Registers { ip: START.wrapping_add(input.svma), ..Registers::new(Architecture::X86_64, &[], 0) };
     (registers.values[usize::from(RSP)], registers.values[usize::from(RBP)]) = (input.sp, input.bp);

@@ -25,7 +25,6 @@ use crate::imported::Imported;
 use crate::modules::Whereabouts;
 use crate::perf_data_sizes::{Container, check_sizes};
 use crate::record::{Layout, Record};
-use crate::registers::PerfRegisters;
 use crate::spe::SpeTraces;
 
 /// Why a file cannot be imported. Reads after "failed to".
@@ -197,7 +196,7 @@ fn name_of(description: &AttributeDescription) -> &str {
 }
 
 /// Where things are in an event's samples, recorded on a machine that is called so (uname(2)): in pipe mode it may be told later
-/// than samples are, and only AArch64 has registers of such numbers then.
+/// than samples are, and the numbers of the registers tell.
 fn layout_of(description: &AttributeDescription, machine: Option<&str>) -> Layout {
     let attribute = &description.attr;
     let registers = attribute.sample_regs_user | attribute.sample_regs_intr;
@@ -205,9 +204,8 @@ fn layout_of(description: &AttributeDescription, machine: Option<&str>) -> Layou
         Some("x86_64") => Some(Architecture::X86_64),
         Some("aarch64" | "arm64") => Some(Architecture::AArch64),
         Some(_) => None,
-        None if registers >> PerfRegisters::of(Architecture::X86_64).count() != 0 => {
-            Some(Architecture::AArch64)
-        }
+        // x86-64's general-purpose registers end before these, its vector registers begin behind them.
+        None if registers >> 24 & 0xff != 0 => Some(Architecture::AArch64),
         None => Some(Architecture::X86_64),
     };
     Layout {

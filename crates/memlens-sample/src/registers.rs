@@ -108,11 +108,6 @@ impl PerfRegisters {
         self.numbers.iter().chain([&self.ip]).fold(0, |mask, number| mask | 1 << number)
     }
 
-    /// Numbers from here on belong to none of them.
-    pub fn count(&self) -> usize {
-        self.names.len()
-    }
-
     /// Registers by perf's numbers; None if one is missing.
     pub fn gathered(&self, by_perf: impl Fn(usize) -> Option<u64>) -> Option<Registers> {
         let mut registers = Registers::new(self.architecture, &[], by_perf(self.ip.into())?);
