@@ -77,6 +77,20 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
+/// A program header, without what is of no use here.
+struct Segment {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    size: u64,
+}
+
+fn segment_of(row: &[u8]) -> Option<Segment> {
+    let (kind, flags) = (word32(row, 0)?, word32(row, 4)?);
+    Some(Segment { kind, flags, offset: word(row, 8)?, address: word(row, 16)?, size: word(row, 40)? })
+}
+
 /// The image whose ELF header lies at a mapping's start (System V gABI, "ELF Header", "Program Header").
 fn image_at(target: &Target, first: &Mapping) -> Option<Image> {
     let header = target.bytes(first.start, 64)?;
@@ -85,25 +99,23 @@ fn image_at(target: &Target, first: &Mapping) -> Option<Image> {
     }
     let (offset, size, count) = (word(&header, 32)?, half(&header, 54)?, half(&header, 56)?);
     let table = target.bytes(first.start.checked_add(offset)?, usize::from(size) * usize::from(count))?;
-    let segments: Vec<(u32, u32, u64, u64)> = table
-        .chunks_exact(usize::from(size).max(56))
-        .filter_map(|row| Some((word32(row, 0)?, word32(row, 4)?, word(row, 16)?, word(row, 40)?)))
-        .collect();
-    let base = segments.iter().find(|segment| segment.0 == LOAD)?.2;
-    let bias = first.start.wrapping_sub(base & !0xfff);
-    let range_of = |segment: &(u32, u32, u64, u64)| {
-        let start = bias.wrapping_add(segment.2);
-        (start, start.wrapping_add(segment.3))
+    let segments: Vec<Segment> =
+        table.chunks_exact(usize::from(size).max(56)).filter_map(segment_of).collect();
+    let loads = || segments.iter().filter(|segment| segment.kind == LOAD);
+    // The mapping begins with the file, whatever pages are.
+    let bias = loads().next().map(|load| first.start.wrapping_sub(load.address.wrapping_sub(load.offset)))?;
+    let range_of = |segment: &Segment| {
+        let start = bias.wrapping_add(segment.address);
+        (start, start.wrapping_add(segment.size))
     };
-    let loads = || segments.iter().filter(|segment| segment.0 == LOAD);
-    let dynamic = segments.iter().find(|segment| segment.0 == DYNAMIC);
+    let dynamic = segments.iter().find(|segment| segment.kind == DYNAMIC);
     Some(Image {
         name: first.name.clone(),
         bias,
         range: (first.start, loads().map(|segment| range_of(segment).1).max()?),
-        code: loads().filter(|segment| segment.1 & EXECUTABLE != 0).map(range_of).collect(),
+        code: loads().filter(|segment| segment.flags & EXECUTABLE != 0).map(range_of).collect(),
         functions: dynamic.and_then(|segment| functions(target, bias, range_of(segment))).unwrap_or_default(),
-        has_interpreter: segments.iter().any(|segment| segment.0 == INTERPRETER),
+        has_interpreter: segments.iter().any(|segment| segment.kind == INTERPRETER),
     })
 }
 
@@ -200,6 +212,27 @@ mod tests {
         words.extend([u64::from_le_bytes(*b"\0malloc\0"), u64::from_le_bytes(*b"free\0\0\0\0")]);
         words.resize(0x400 / 8, 0);
         words
+    }
+
+    #[test]
+    fn an_image_lies_where_its_file_begins_whatever_pages_are() {
+        let target = Target::open(std::process::id()).expect("our own");
+        let mut words = library();
+        // Of the first segment: its code, from 0x120 on, at an address that is no page's beginning where pages have 64 KiB.
+        const OFFSET: usize = 9;
+        const ADDRESS: usize = 10;
+        const DYNAMIC_ADDRESS: usize = 17;
+        (words[OFFSET], words[ADDRESS], words[DYNAMIC_ADDRESS]) = (0x120, 0x1_3120, 0x1_30b0);
+        for symbol in [1, 2] {
+            words[37 + 3 * symbol + 1] += 0x1_3000;
+        }
+        let start = words.as_ptr() as u64;
+        let [is_executable, is_writable] = [false; 2];
+        let name = "/lib/t.so".to_owned();
+        let mapping = Mapping { start, end: start, file_offset: 0, is_executable, is_writable, name };
+        let image = images(&target, &[mapping]).pop().expect("one");
+        assert_eq!(image.bias, start.wrapping_sub(0x1_3000));
+        assert_eq!(image.code, [(start + 0x120, start + 0x520)]);
     }
 
     #[test]

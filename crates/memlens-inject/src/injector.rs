@@ -149,6 +149,8 @@ struct Injector<'a> {
     tries: u32,
     last: &'static str,
     longest_other: Duration,
+    /// Threads that did not stop in time.
+    late: Vec<u32>,
     /// Where code of ours lies, and what was there before.
     place: u64,
     before: Vec<u8>,
@@ -188,6 +190,7 @@ impl<'a> Injector<'a> {
             tries: 0,
             last,
             longest_other,
+            late: Vec::new(),
             place: 0,
             before: Vec::new(),
         })
@@ -205,19 +208,30 @@ impl<'a> Injector<'a> {
                 return Err(InjectError::Gone(self.call.pid));
             }
             // Those that wait are seldom in the way of others; those whose call the stop would end, if this process were
-            // killed in just that moment, come last.
+            // killed in just that moment, come late; those that did not stop, which takes its time, last.
             candidates.sort_by_cached_key(|&thread| match self.target.waits_in(thread) {
+                _ if self.late.contains(&thread) => 3,
                 Some((call, _)) if arch::is_ended_by_stops(call) => 2,
                 Some(_) => 0,
                 None => 1,
             });
             for thread in candidates {
                 let stopped = Instant::now();
-                let Some(registers) = self.stop(thread)? else { continue };
+                if stopped.duration_since(begun) >= MOST_WAIT {
+                    break;
+                }
+                let Some(registers) = self.stop(thread)? else {
+                    if !self.late.contains(&thread) {
+                        self.late.push(thread);
+                    }
+                    continue;
+                };
+                self.late.retain(|&late| late != thread);
                 self.tries += 1;
                 let Some(registers) = self.settle(thread, &registers)? else {
                     self.last = "in a system call that is not interrupted soon";
                     is_of_libc = true;
+                    self.longest_other = self.longest_other.max(stopped.elapsed());
                     continue;
                 };
                 let is_lenient = round > STRICT_ROUNDS;
@@ -309,7 +323,7 @@ impl<'a> Injector<'a> {
     /// Finds room for the code: behind the code of a library, up to the end of the page. What somebody who died has left there is
     /// replaced, unless a thread may come back to it. False: one is in there, or may come back to all the room there is.
     fn find_place(&mut self) -> Result<bool, InjectError> {
-        const PAGE: u64 = 4096;
+        let page_bytes = target::page_bytes();
         let libc = self.libc.range;
         let ours = |image: &&Image| !image.name.contains("memlens");
         let mut ends: Vec<u64> = self
@@ -318,7 +332,7 @@ impl<'a> Injector<'a> {
             .filter(ours)
             .flat_map(|image| image.code.iter().map(|code| (image.range != libc, code.1)))
             .map(|(is_other, end)| (is_other, end.next_multiple_of(16)))
-            .filter(|(_, end)| end.next_multiple_of(PAGE) - end >= STUB_BYTES as u64)
+            .filter(|(_, end)| end.next_multiple_of(page_bytes) - end >= STUB_BYTES as u64)
             .collect::<std::collections::BTreeSet<_>>()
             .into_iter()
             .map(|(_, end)| end)
@@ -528,14 +542,17 @@ impl<'a> Injector<'a> {
 
     /// The scratch memory of a thread somewhere in the call; 0: it has none yet.
     fn scratch_of(&self, registers: &Registers) -> u64 {
+        /// Of which every size of pages is a multiple.
+        const STEP: u64 = 4096;
         let mappings = self.target.mappings().unwrap_or_default();
         let stack = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&registers.sp()));
         // The kernel may have joined it with its neighbours: then its end is not known from the mappings.
         let sp = registers.sp();
         let is_it = |&start: &u64| self.target.word(start + Scratch::AT + 120) == Some(arch::MARKER);
         let Some(stack) = stack else { return 0 };
-        let lowest = (sp & !0xfff).saturating_sub(Scratch::BYTES).max(stack.start);
-        (lowest..=sp & !0xfff).step_by(4096).find(is_it).unwrap_or(0)
+        let page = sp & !(STEP - 1);
+        let lowest = page.saturating_sub(Scratch::BYTES).max(stack.start);
+        (lowest..=page).step_by(STEP as usize).find(is_it).unwrap_or(0)
     }
 
     /// Fills the files and the argument. How long that is.

@@ -105,7 +105,7 @@ impl SafePoints {
             .collect();
         // No other file sees that function: it lies anywhere.
         for &(start, end) in &libc.code {
-            let code = target.bytes(start, (end - start) as usize).unwrap_or_default();
+            let code = target.bytes(start, end.wrapping_sub(start) as usize).unwrap_or_default();
             let begins = arch::clone_calls(&code).map(|at| start + at as u64);
             points.innermost.extend(begins.map(|at| ((at, at + arch::CLONE_CALL_BYTES), THREADS)));
         }
@@ -235,4 +235,24 @@ fn in_restartable_sequence(target: &Target, thread: u32, ip: u64) -> bool {
         Some(sequence != 0 && ip.wrapping_sub(start) < length)
     };
     found().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_whose_code_ends_before_it_begins_has_no_points() {
+        let target = Target::open(std::process::id()).expect("our own");
+        let libc = Image {
+            name: "/lib/libc.so.6".to_owned(),
+            bias: 0,
+            range: (0x1000, 0x2000),
+            code: vec![(0x2000, 0x1000)],
+            functions: Vec::new(),
+            has_interpreter: false,
+        };
+        let points = SafePoints::new(&target, &[], &libc, &[]);
+        assert!(points.never.is_empty() && points.innermost.is_empty());
+    }
 }

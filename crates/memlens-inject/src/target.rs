@@ -117,6 +117,12 @@ fn status_without_own_tracer(pid: u32) -> io::Result<String> {
     }
 }
 
+/// Bytes of a page: of every process of this machine.
+pub fn page_bytes() -> u64 {
+    // SAFETY: only asks.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 /// The first thread of a process that has not ended: its own first thread, if that has not. Threads made later may have
 /// lower ids, where the kernel began to count anew, and end at any moment.
 fn first_alive(pid: u32) -> Option<u32> {

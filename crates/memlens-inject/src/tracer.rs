@@ -35,9 +35,8 @@ pub enum Resume {
     Free,
 }
 
-pub fn ptrace(request: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<libc::c_long> {
-    // SAFETY: requests whose `data` is a pointer come from the functions below and from `Registers`, with room for what is
-    // written.
+fn ptrace(request: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<libc::c_long> {
+    // SAFETY: requests whose `data` is a pointer come from the functions below, with room for what is written.
     let result = unsafe {
         *libc::__errno_location() = 0;
         libc::ptrace(request, thread as libc::pid_t, address, data)
@@ -111,6 +110,18 @@ pub fn poke(thread: u32, address: u64, bytes: &[u8]) -> io::Result<()> {
         ptrace(libc::PTRACE_POKEDATA, thread, address as usize + index * 8, usize::from_ne_bytes(*word))?;
     }
     Ok(())
+}
+
+/// A stopped thread's general registers.
+#[cfg(target_arch = "x86_64")]
+pub fn general_registers(thread: u32, registers: &mut libc::user_regs_struct) -> io::Result<()> {
+    ptrace(libc::PTRACE_GETREGS, thread, 0, (&raw mut *registers) as usize).map(drop)
+}
+
+/// Changes them.
+#[cfg(target_arch = "x86_64")]
+pub fn set_general_registers(thread: u32, registers: &libc::user_regs_struct) -> io::Result<()> {
+    ptrace(libc::PTRACE_SETREGS, thread, 0, (&raw const *registers) as usize).map(drop)
 }
 
 /// A set of a stopped thread's registers, by the type of its note in an ELF file. How many bytes of it there are.

@@ -92,13 +92,15 @@ const ENDED_BY_STOPS: [i64; 19] = [
     libc::SYS_accept4,
 ];
 
-/// Of these, those whose first argument is no descriptor.
-const WITHOUT_DESCRIPTOR: [i64; 5] = [
+/// Of these, those whose first argument is no descriptor, or need not be: io_uring_enter(2) also takes the index of a ring
+/// that the thread has registered.
+const WITHOUT_DESCRIPTOR: [i64; 6] = [
     libc::SYS_semop,
     libc::SYS_semtimedop,
     libc::SYS_rt_sigtimedwait,
     libc::SYS_io_getevents,
     SYS_IO_PGETEVENTS,
+    libc::SYS_io_uring_enter,
 ];
 
 /// Whether a stop ends a system call for good: its thread is better left alone.
@@ -346,6 +348,7 @@ pub fn is_behind_ip(state: u64, _: u64) -> bool {
 pub fn is_descriptor(target: &Target, thread: u32, pointer: u64) -> bool {
     /// More than glibc's `struct pthread` takes.
     const MOST_BYTES: u64 = PAGE;
+    /// Of which every size of pages is a multiple.
     const PAGE: u64 = 4096;
     // Nothing may be mapped in the page before.
     [pointer.saturating_sub(MOST_BYTES), pointer & !(PAGE - 1)].into_iter().any(|start| {

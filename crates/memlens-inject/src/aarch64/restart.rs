@@ -53,7 +53,7 @@ pub fn continued(thread: u32, registers: &Registers) -> Option<Registers> {
         return None;
     }
     let argument = first_argument(thread, call).ok().flatten()?;
-    let is_plausible = || fs::symlink_metadata(format!("/proc/{thread}/fd/{argument}")).is_ok();
+    let is_plausible = || fs::symlink_metadata(format!("/proc/{thread}/fd/{}", argument as u32)).is_ok();
     if !WITHOUT_DESCRIPTOR.contains(&call) && !is_plausible() {
         // The end of a handler, which has put these registers back, is a call as well.
         return None;
@@ -117,6 +117,10 @@ fn interrupt_again(thread: u32, within: Duration) -> Result<ControlFlow<Option<R
     let until = Instant::now() + within;
     let mut interrupted = None;
     let mut how = Resume::ToSystemCall;
+    // At its end, x8 is already the one that it has put back.
+    let mut is_signal_return = false;
+    // Before its begin, a stop is one that was asked for earlier: as many may come.
+    let mut most_stale = 1;
     loop {
         if tracer::resume(thread, how, 0).is_err() {
             return Ok(LOST);
@@ -136,11 +140,15 @@ fn interrupt_again(thread: u32, within: Duration) -> Result<ControlFlow<Option<R
                 if tracer::interrupt(thread).is_err() {
                     return Ok(LOST);
                 }
-                if !registers.is_entry() {
-                    interrupted = result_of(thread, &registers);
+                most_stale = 0;
+                if registers.is_entry() {
+                    is_signal_return = registers.call() == libc::SYS_rt_sigreturn;
+                } else {
+                    interrupted = if is_signal_return { None } else { result_of(thread, &registers) };
                     how = Resume::Run;
                 }
             }
+            Stop::Asked if most_stale > 0 => most_stale -= 1,
             Stop::Asked => {
                 let registers = Registers::of(thread).ok();
                 return Ok(ControlFlow::Break(registers.map(|registers| {
@@ -169,17 +177,79 @@ fn call_before(thread: u32, svc: u64) -> Option<i64> {
     code.into_iter().find(|&code| is_move(code)).map(number)
 }
 
-/// What a thread's call has returned, if the kernel is to make it again; it is told to where it would not. (x7 is the
-/// kernel's at such a stop: what is written there has no effect.)
+/// What a thread's call, other than rt_sigreturn(2), has returned, if the kernel is to make it again; it is told to where it
+/// would not. (x7 is the kernel's at such a stop: what is written there has no effect.)
 fn result_of(thread: u32, registers: &Registers) -> Option<i64> {
     let (call, result) = (registers.call(), registers.user.regs[0] as i64);
-    if call == libc::SYS_rt_sigreturn {
-        return None;
-    }
     if result == -i64::from(libc::EINTR) && is_ended_by_stops(call) {
         let mut registers = *registers;
         registers.user.regs[0] = RESTART_NO_HANDLER as u64;
         return registers.set(thread).ok().map(|()| RESTART_NO_HANDLER);
     }
     Some(result).filter(|&result| is_restarted(result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn spins() {
+        std::arch::naked_asm!("b .")
+    }
+
+    /// Waits for what never comes, until a signal's handler has ended. Exits with the error that it saw.
+    fn waits_until_signal() -> ! {
+        // SAFETY: system calls alone, as behind a fork; numbers where there are structures.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = spins as *const () as usize;
+            libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
+            libc::alarm(1);
+            let mut event: libc::epoll_event = std::mem::zeroed();
+            let count = libc::epoll_wait(libc::epoll_create1(0), &raw mut event, 1, -1);
+            libc::_exit(if count == -1 { *libc::__errno_location() } else { 0 })
+        }
+    }
+
+    /// An emulator of programs alone has no ptrace(2): nothing is shown there.
+    #[test]
+    fn a_call_that_a_handler_ended_is_not_made_again_at_its_return() {
+        // SAFETY: the child makes system calls alone.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            waits_until_signal();
+        }
+        let thread = child as u32;
+        if tracer::seize(thread).is_err() {
+            // SAFETY: our own child.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            return;
+        }
+        let until = Instant::now() + Duration::from_secs(10);
+        let (signalled, stop) = tracer::next_stop(until).expect("a signal");
+        assert_eq!((signalled, stop), (thread, Stop::Signal(libc::SIGALRM)));
+        tracer::pass_on(thread, stop);
+        let mut registers = loop {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(20));
+            let registers =
+                tracer::stop(thread, Duration::from_secs(1)).expect("no other stop").expect("stopped");
+            if registers.ip() == spins as *const () as u64 {
+                break registers;
+            }
+            tracer::resume(thread, Resume::Run, 0).expect("it goes on");
+        };
+        // At the last instruction of what handlers return to: `mov x8, 139; svc 0`.
+        registers.user.pc = registers.user.regs[30] + SVC_BYTES;
+        registers.user.regs[8] = libc::SYS_rt_sigreturn as u64;
+        registers.set(thread).expect("set");
+        let settled = settle(thread, &registers, Duration::from_secs(1)).expect("no other stop");
+        assert_eq!(settled.expect("stopped").interrupted, None);
+        tracer::resume(thread, Resume::Free, 0).expect("it goes on");
+        let mut status = 0;
+        // SAFETY: our own child; writes the status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(libc::WEXITSTATUS(status), libc::EINTR);
+    }
 }

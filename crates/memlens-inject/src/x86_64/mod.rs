@@ -98,13 +98,13 @@ impl Registers {
     pub fn of(thread: u32) -> io::Result<Self> {
         // SAFETY: numbers only.
         let mut registers = Self(unsafe { std::mem::zeroed() });
-        tracer::ptrace(libc::PTRACE_GETREGS, thread, 0, (&raw mut registers.0) as usize)?;
+        tracer::general_registers(thread, &mut registers.0)?;
         Ok(registers)
     }
 
     /// Gives them to a stopped thread, all at once.
     pub fn set(&self, thread: u32) -> io::Result<()> {
-        tracer::ptrace(libc::PTRACE_SETREGS, thread, 0, (&raw const self.0) as usize).map(drop)
+        tracer::set_general_registers(thread, &self.0)
     }
 
     /// Gives them back to a thread that is done with the stub: the kernel then continues what was interrupted.
