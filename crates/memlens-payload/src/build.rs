@@ -27,8 +27,9 @@ pub fn nested(package: &str, crates: &[&str], environment: &[(&str, &str)]) -> P
     println!("cargo:rerun-if-env-changed=MEMLENS_CLIENT_TARGET_DIR");
     let out = out_folder();
     // What is carried runs where memlens runs, also where that is another machine than this one.
-    let [triple, host] = ["TARGET", "HOST"].map(|name| env::var(name).expect("set by cargo"));
-    let is_cross = triple != host;
+    let [triple, host, arch] =
+        ["TARGET", "HOST", "CARGO_CFG_TARGET_ARCH"].map(|name| env::var(name).expect("set by cargo"));
+    let is_cross = is_cross(&host, &arch);
     // One build serves the debug and the release build of memlens.
     let target = env::var_os("MEMLENS_CLIENT_TARGET_DIR").map_or_else(
         || {
@@ -62,6 +63,12 @@ pub fn nested(package: &str, crates: &[&str], environment: &[(&str, &str)]) -> P
     if is_cross { target.join(triple).join("release") } else { target.join("release") }
 }
 
+/// Whether what runs on processors of this name is not built by default. Only they count: memlens built with another C library
+/// (musl, which has no libraries of this kind) carries what runs in programs of glibc's all the same.
+fn is_cross(host: &str, arch: &str) -> bool {
+    host.split('-').next() != Some(arch)
+}
+
 fn out_folder() -> PathBuf {
     PathBuf::from(env::var("OUT_DIR").expect("set by cargo"))
 }
@@ -82,4 +89,15 @@ pub fn write_table(files: impl IntoIterator<Item = (&'static str, PathBuf)>) {
     }
     table += &format!("];\npub const CONTENT_HASH: u64 = {:#x};\n", hasher.finish());
     fs::write(out.join("payload.rs"), table).expect("OUT_DIR is writable");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_processor_is_built_for_apart() {
+        assert!(!is_cross("x86_64-unknown-linux-gnu", "x86_64"));
+        assert!(is_cross("x86_64-unknown-linux-gnu", "aarch64"));
+    }
 }
