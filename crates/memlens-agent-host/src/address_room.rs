@@ -37,7 +37,10 @@ pub fn check_child(has_bursts: bool) -> Result<(), TooLittle> {
 /// As [`check_child`]. Nothing is wrong with one of which nothing can be read.
 pub fn check_process(pid: u32, has_bursts: bool) -> Result<(), TooLittle> {
     let pages = |text: String| text.split_ascii_whitespace().next()?.parse::<u64>().ok();
-    let used = fs::read_to_string(format!("/proc/{pid}/statm")).ok().and_then(pages).unwrap_or(0) * 4096;
+    // SAFETY: only asks.
+    let page_bytes = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0);
+    let pages = fs::read_to_string(format!("/proc/{pid}/statm")).ok().and_then(pages).unwrap_or(0);
+    let used = pages.saturating_mul(page_bytes);
     let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(1, Iterator::count);
     check(limit_of_process(&pid.to_string()), used, threads as u64, has_bursts)
 }

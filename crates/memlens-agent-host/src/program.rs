@@ -7,16 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use memlens_events::agent::SANITIZER_FUNCTIONS;
+use memlens_events::agent::{GLIBC_LOADER, SANITIZER_FUNCTIONS};
 use object::Endianness;
 use object::elf::{DT_NEEDED, DT_SONAME, Dyn64, DynamicTag, FileHeader64, PT_INTERP, SHT_DYNSYM, Sym64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef};
 use thiserror::Error;
-
-/// glibc's dynamic linker (its platform's name for it, ABI since 2.2.5; on AArch64 since 2.17).
-const GLIBC_LOADER: &str =
-    if cfg!(target_arch = "aarch64") { "ld-linux-aarch64.so.1" } else { "ld-linux-x86-64.so.2" };
 
 /// The kernel follows at most this many `#!` lines (Linux 6.x, `fs/exec.c`).
 const MAX_INTERPRETERS: usize = 5;

@@ -4,6 +4,8 @@
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
+use memlens_events::agent::GLIBC_LOADER;
+
 use crate::arch::{self, number, syscall};
 
 /// The kernel follows at most this many `#!` lines, and reads so much of one (Linux 6.x, `fs/exec.c`,
@@ -184,7 +186,7 @@ fn is_of_glibc(file: &File, head: &[u8]) -> bool {
                 let most = usize::try_from(bytes).unwrap_or(usize::MAX).min(name.len());
                 let name = file.read(offset, &mut name[..most]);
                 let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-                is_glibcs = name.rsplit(|&byte| byte == b'/').next() == Some(arch::GLIBC_LOADER);
+                is_glibcs = name.rsplit(|&byte| byte == b'/').next() == Some(GLIBC_LOADER.as_bytes());
             }
             PT_DYNAMIC => dynamic = Some((offset, bytes)),
             _ => {}

@@ -3,10 +3,11 @@
 //!
 //! ```text
 //!  program: call malloc@plt ──► .got.plt[malloc] ── before ──► libc's malloc, or the linker's look-up at the first call
-//!                                                └─ hooked ──► x86_64/entry.rs
+//!                                                └─ hooked ──► entry.rs of x86_64/ or aarch64/
 //! ```
 //!
-//! Entries are the places of relocations for the procedure linkage table and for addresses in the global offset table (System V ABI AMD64 1.0, 4.4).
+//! Entries are the places of relocations for the procedure linkage table and for addresses in the global offset table (System V ABI AMD64 1.0, 4.4;
+//! ELF for the Arm 64-bit Architecture, 2023Q3, 5.7).
 //! One is hooked only if it leads to the very function that the agent will call, or into its own library, where the
 //! look-up of a function not called yet begins. Calls by other ways are not seen: pointers from `dlsym`, pointers in
 //! data, calls inside of a library that is linked with its own allocator.
@@ -19,13 +20,11 @@ use core::ffi::{CStr, c_char};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use memlens_inside::own_memory;
+use memlens_inside::{own_memory, page_bytes};
 
 use crate::arch::{self, number, syscall};
 use crate::libraries::{self, Dynamic, Library, Symbol};
 use crate::real;
-
-const PAGE: usize = 4096;
 
 /// Hooked entries that can be remembered.
 const MOST_ENTRIES: usize = 1 << 14;
@@ -143,7 +142,7 @@ unsafe fn look_at(library: &Library<'_>, walk: &mut Walk) {
     let (bias, image) = (library.bias, library.image());
     // The dynamic linker protects whole pages (glibc, _dl_protect_relro).
     let read_only = library.parts(READ_ONLY).last().unwrap_or((0, 0));
-    let read_only = (read_only.0 & !(PAGE - 1), read_only.1 & !(PAGE - 1));
+    let read_only = (start_of_page(read_only.0), start_of_page(read_only.1));
     // SAFETY: the caller's promise.
     let (symbols, strings, relocations) = unsafe {
         let relocations = [(FUNCTIONS, FUNCTION_BYTES), (OTHERS, OTHER_BYTES)];
@@ -235,14 +234,17 @@ fn before(place: usize) -> Option<usize> {
     Some(found.before.load(Ordering::Relaxed))
 }
 
+fn start_of_page(address: usize) -> usize {
+    address & !(page_bytes() - 1)
+}
+
 /// Whether a page can be written. It tells a library that is being loaded right now, whose pages the dynamic linker
 /// still needs to write, from one that is ready.
 fn is_writable(place: usize) -> bool {
     /// Since Linux 5.14; before, nobody can tell, and the page counts as protected.
     const POPULATE_WRITE: usize = 23;
-    let page = place & !(PAGE - 1);
     // SAFETY: changes no content.
-    unsafe { syscall(number::MADVISE, [page, PAGE, POPULATE_WRITE, 0, 0, 0]) == 0 }
+    unsafe { syscall(number::MADVISE, [start_of_page(place), page_bytes(), POPULATE_WRITE, 0, 0, 0]) == 0 }
 }
 
 fn protect((start, end): (usize, usize), is_writable: bool) -> bool {

@@ -47,12 +47,11 @@
 //! # Signal safety
 //! Everything here may run in a signal handler, in a forked child and inside the dynamic linker: it allocates
 //! nothing from the target's heap, waits for no lock but another thread's translation in a burst, calls of libc only
-//! `clock_gettime`, what the program itself has called through it, and, at the start, `dl_iterate_phdr` and `dlsym`, and makes its other system
+//! `clock_gettime`, what the program itself has called through it, and, at the start, `dl_iterate_phdr`, `dlsym` and `getauxval`, and makes its other system
 //! calls itself; on AArch64 the compiler's part of it asks `getauxval`, once, how atomic operations are made there. Before a program is executed it takes some 2 to 90 KiB of the caller's stack, by the environment's size. There is no Rust runtime: where it is built to be carried, the crate
 //! is `no_std`, with panics that stop.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
-#![cfg_attr(test, allow(dead_code))]
-#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "some is for bursts alone"))]
+#![cfg_attr(any(test, not(target_arch = "x86_64")), allow(dead_code, reason = "some is for bursts alone"))]
 #![warn(clippy::std_instead_of_core)]
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

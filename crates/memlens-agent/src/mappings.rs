@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use memlens_events::agent::{Allocation, Extent, Kind};
+use memlens_inside::page_bytes;
 
 use crate::allocations::{Entry, Inside, drawn};
 use crate::arch::{number, syscall};
@@ -19,7 +20,6 @@ use crate::thread_area::ThreadArea;
 
 /// `MAP_GROWSDOWN` and `MAP_STACK` (include/uapi/asm-generic/mman.h): memory of stacks, which frames own.
 const STACK_FLAGS: usize = 0x0100 | 0x2_0000;
-const PAGE_BYTES: usize = 4096;
 
 /// Whether a mapping was ever reported: else none can end.
 static ARE_WATCHED: AtomicBool = AtomicBool::new(false);
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn unmap(start: usize, length: usize) -> c_int {
     }
     let _visit = visit();
     if ARE_WATCHED.load(Ordering::Relaxed)
-        && start.is_multiple_of(PAGE_BYTES)
+        && start.is_multiple_of(page_bytes())
         && let Some((segment, area)) = here()
     {
         tell(segment, area, Kind::MappingEnded, &[extent(start, length)]);
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn remap(
 
 /// Whole pages.
 fn extent(start: usize, length: usize) -> Extent {
-    let size_bytes = length.checked_next_multiple_of(PAGE_BYTES).unwrap_or(length) as u64;
+    let size_bytes = length.checked_next_multiple_of(page_bytes()).unwrap_or(length) as u64;
     Extent { address: start as u64, size_bytes }
 }
 

@@ -73,7 +73,7 @@ impl StackPart {
     /// `target` has room for `self.bytes`.
     unsafe fn copy(self, target: *mut u8, pid: u32) -> usize {
         if self.is_mapped {
-            // SAFETY: the caller's room; `from` saw that rsp lies in a stack that is mapped up to the end of this part.
+            // SAFETY: the caller's room; `from` saw that the stack pointer lies in a stack that is mapped up to the end of this part.
             unsafe { arch::copy_words(self.start as *const u64, target.cast(), self.bytes / 8) };
             return self.bytes;
         }
@@ -84,7 +84,7 @@ impl StackPart {
         if let Ok(copied) = usize::try_from(copied) {
             return copied & !7;
         }
-        // Forbidden: the rest of the page that rsp points to is there in any case.
+        // Forbidden: the rest of the page that the stack pointer points to is there in any case.
         let bytes = self.bytes.min(PAGE_BYTES - self.start % PAGE_BYTES) & !7;
         // SAFETY: as said.
         unsafe { arch::copy_words(self.start as *const u64, target.cast(), bytes / 8) };

@@ -50,6 +50,10 @@ pub const VERSION: u32 = 16;
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
 
+/// The name of glibc's dynamic linker (its platform's, ABI since 2.2.5; on AArch64 since 2.17).
+pub const GLIBC_LOADER: &str =
+    if cfg!(target_arch = "aarch64") { "ld-linux-aarch64.so.1" } else { "ld-linux-x86-64.so.2" };
+
 /// What sanitizers begin by. Where the program itself has one (clang links them statically), its `memcpy` and its like stand
 /// before libc's, also for the agent's calls, and take the copy of a stack for an error.
 pub const SANITIZER_FUNCTIONS: [&CStr; 5] =

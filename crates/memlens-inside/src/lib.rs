@@ -4,7 +4,8 @@
 //! It knows nothing of what the libraries do.
 //!
 //! # Signal safety
-//! Nothing here allocates or locks; of libc only `dlsym` is called, by [`symbol`] and [`next()`].
+//! Nothing here allocates or locks; of libc only `dlsym` is called, by [`symbol`] and [`next()`], and `getauxval`, by
+//! [`page_bytes`].
 #![cfg_attr(not(test), no_std)]
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -23,6 +24,7 @@ pub use x86_64::{number, syscall};
 
 use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use core::{mem, ptr};
 
 /// The address of a symbol, in the order of the program's libraries; null if there is none, or no `dlsym`.
@@ -90,6 +92,30 @@ pub unsafe fn map(descriptor: usize, bytes: usize) -> Option<*mut u8> {
     (address > 0).then_some(address as *mut u8)
 }
 
+/// Bytes of a page: on AArch64 the kernel's choice of 4, 16 and 64 KiB.
+pub fn page_bytes() -> usize {
+    /// `AT_PAGESZ` (include/uapi/linux/auxvec.h).
+    const PAGE_SIZE: usize = 6;
+    const USUAL: usize = 4096;
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let function = weak!("getauxval");
+    let asked = match function {
+        0 => USUAL,
+        // SAFETY: the C function of that name, which reads what the kernel handed to the program.
+        _ => unsafe {
+            let function: unsafe extern "C" fn(usize) -> usize = mem::transmute(function);
+            function(PAGE_SIZE)
+        },
+    };
+    let bytes = if asked.is_power_of_two() { asked } else { USUAL };
+    KNOWN.store(bytes, Ordering::Relaxed);
+    bytes
+}
+
 /// Zeroed memory of a library's own, in whole pages; None: the kernel has none. Only what is touched takes room.
 ///
 /// It is left out of core dumps, and advised to be used at random, which for memory of no file says only that it is not kept the longer for
@@ -142,6 +168,15 @@ macro_rules! no_runtime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_as_large_as_the_kernel_says() {
+        let vector = std::fs::read("/proc/self/auxv").expect("our own");
+        let words: Vec<usize> =
+            vector.as_chunks::<8>().0.iter().map(|word| usize::from_ne_bytes(*word)).collect();
+        let said = words.as_chunks::<2>().0.iter().find(|[tag, _]| *tag == 6).expect("AT_PAGESZ")[1];
+        assert_eq!((page_bytes(), page_bytes()), (said, said));
+    }
 
     #[test]
     fn memory_of_our_own_is_told_from_others() {

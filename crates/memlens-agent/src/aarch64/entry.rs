@@ -242,15 +242,15 @@ ending!(
     free_aligned_sized, real::FREE_ALIGNED_SIZED, slow_free_aligned_sized
 );
 
-/// A function that maps memory. What is not anonymous (`MAP_ANONYMOUS`, 0x20), or refused for its offset, is not looked at; else file
-/// and offset mean nothing, and leave room for where the caller is.
+/// A function that maps memory. What is not anonymous (`MAP_ANONYMOUS`, 0x20), or may be refused for its offset (where pages have 64 KiB),
+/// is not looked at; else file and offset mean nothing, and leave room for where the caller is.
 macro_rules! mapping {
     ($(#[$doc:meta])* $name:ident) => {
         entry_point!(
             $(#[$doc])* $name,
             [
                 "tbz w3, #5, 2f",
-                "tst w5, #0xfff",
+                "tst w5, #0xffff",
                 "b.ne 2f",
                 call_slow!("x4", "x5"),
                 "2:",

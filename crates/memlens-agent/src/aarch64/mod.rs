@@ -14,8 +14,6 @@ use crate::thread_area::ThreadArea;
 
 /// `EM_AARCH64` (ELF for the Arm 64-bit Architecture, 2023Q3, section 5.1).
 pub const ELF_MACHINE: u16 = 183;
-/// glibc's dynamic linker (its platform's name for it, ABI since 2.17).
-pub const GLIBC_LOADER: &[u8] = b"ld-linux-aarch64.so.1";
 /// `R_AARCH64_JUMP_SLOT` and `R_AARCH64_GLOB_DAT` (the same, section 5.7.11).
 pub const POINTERS_TO_FUNCTIONS: [u32; 2] = [1026, 1025];
 /// Which word of `struct stat` has the mode in its lower half (include/uapi/asm-generic/stat.h).
@@ -114,34 +112,30 @@ pub unsafe fn interrupted(context: *const c_void) -> ([u64; REGISTERS], u64) {
 /// # Safety
 /// `context` is the third argument of a signal handler.
 pub unsafe fn was_in_call(context: *const c_void) -> bool {
-    // SAFETY: the kernel wrote it there, and the thread was about to go on at this address.
-    unsafe {
-        let pc = (*Interrupted::of(context)).pc;
-        system_call::code_before(pc).last() == Some(&system_call::SVC)
-            || (pc as *const u32).read() == system_call::SVC
-    }
+    // SAFETY: the kernel wrote it there.
+    let pc = unsafe { (*Interrupted::of(context)).pc };
+    system_call::code_up_to(pc, &mut [0; 2]).contains(&system_call::SVC)
 }
 
 /// Lets a system call that only the present handler's signal has ended begin again, with its whole time limit: the
 /// program would not have seen an end. Its number is still in x8. Its first argument is gone, for the result is in its place: where
-/// it came from tells the code before, as glibc's wrappers have it: where that does not, as in `semtimedop` and `sigtimedwait`, whose first
-/// argument nothing else holds, the program sees the end.
+/// it came from tells the code before, as glibc's wrappers have it up to 2.40: where that does not, as in `semtimedop` and `sigtimedwait`,
+/// whose first argument nothing else holds, the program sees the end. So it does of all calls that can be cancelled from glibc 2.41 on, which
+/// makes them in one place (`__syscall_cancel_arch`), and where process_vm_readv(2) is forbidden.
 ///
 /// # Safety
 /// `context` is the third argument of a signal handler.
 pub unsafe fn begin_call_again(context: *mut c_void) {
     const EINTR: u64 = -4i64 as u64;
-    // SAFETY: the kernel wrote them there, for the handler to change, and the thread was about to go on at this address.
-    let (interrupted, code) = unsafe {
-        let interrupted = &mut *Interrupted::of(context);
-        let code = system_call::code_before(interrupted.pc);
-        (interrupted, code)
-    };
+    // SAFETY: the kernel wrote them there, for the handler to change.
+    let interrupted = unsafe { &mut *Interrupted::of(context) };
     let registers = &mut interrupted.registers;
-    if registers[0] == EINTR
-        && system_call::is_ended_by_handlers(registers[8])
-        && let Some(argument) = system_call::first_argument(code, registers)
-    {
+    if registers[0] != EINTR || !system_call::is_ended_by_handlers(registers[8]) {
+        return;
+    }
+    let mut code = [0; 1 + system_call::MOST_BEFORE];
+    let code = system_call::code_up_to(interrupted.pc.wrapping_sub(4), &mut code);
+    if let Some(argument) = system_call::first_argument(code, registers) {
         registers[0] = argument;
         interrupted.pc -= 4;
     }
@@ -254,7 +248,7 @@ mod tests {
 
     #[test]
     fn the_thread_area_is_the_threads_own() {
-        let place = || std::ptr::from_ref(thread()).addr();
+        let place = || core::ptr::from_ref(thread()).addr();
         let (here, there) = (place(), std::thread::spawn(place).join().expect("no panic"));
         assert!(here == place() && here != there);
     }

@@ -1,9 +1,13 @@
 //! System calls that a signal's handler has ended, and what the code before them tells.
 
+use core::array;
+
+use memlens_inside::{number, syscall};
+
 /// `svc #0`.
 pub const SVC: u32 = 0xd400_0001;
 /// How many instructions before a call are looked at.
-const MOST: usize = 12;
+pub const MOST_BEFORE: usize = 11;
 
 /// System calls that Linux ends with `EINTR` whenever a handler runs, `SA_RESTART` or not (signal(7)), and those that it
 /// so ends where a socket has a time limit: by their numbers (`include/uapi/asm-generic/unistd.h`).
@@ -24,28 +28,39 @@ pub fn is_ended_by_handlers(number: u64) -> bool {
     ENDED_BY_HANDLERS.contains(&number)
 }
 
-/// The instructions before `pc` that lie in its page: some, or none.
-///
-/// # Safety
-/// Code at `pc` is about to be executed.
-pub unsafe fn code_before<'a>(pc: u64) -> &'a [u32] {
-    const PAGE: u64 = 4096;
-    let count = (pc % PAGE / 4).min(MOST as u64) as usize;
-    let start = pc as usize - 4 * count;
-    // SAFETY: code of the page that is about to be executed; instructions are aligned.
-    unsafe { core::slice::from_raw_parts(start as *const u32, count) }
+/// The instruction at `pc`, and those before it, nearest first, as far as they can be read: none where `pc` leads nowhere, nor where code
+/// may be executed but not read.
+pub fn code_up_to<const N: usize>(pc: u64, room: &mut [u32; N]) -> &[u32] {
+    const BYTES: usize = size_of::<u32>();
+    if !pc.is_multiple_of(BYTES as u64) {
+        return &[];
+    }
+    // The kernel begins with the first of these and stops at the first that it cannot read.
+    let remote: [[usize; 2]; N] = array::from_fn(|back| [(pc as usize).wrapping_sub(back * BYTES), BYTES]);
+    let local = [room.as_mut_ptr() as usize, size_of_val(room)];
+    // SAFETY: asks for a number; then writes to `room` at most its size.
+    let read = unsafe {
+        let pid = syscall(number::GETPID, [0; 6]) as usize;
+        let arguments = [pid, (&raw const local) as usize, 1, remote.as_ptr() as usize, N, 0];
+        syscall(number::PROCESS_VM_READV, arguments)
+    };
+    &room[..usize::try_from(read).map_or(0, |bytes| bytes / BYTES)]
 }
 
-/// What x0 had before the system call that ends this code: the value of the register that it was last set from, if that has it still.
-/// None: the code does not tell. `registers`: by number, behind the call, which changes x0 alone.
+/// What x0 had before the system call that begins this code, of which each instruction stands before the one ahead of it: the value of
+/// the register that it was last set from, if that has it still. None: the code does not tell. `registers`: by number, behind the call,
+/// which changes x0 alone.
+///
+/// That nobody jumps to what lies between where x0 is set and the call is assumed: compilers set arguments right before it, behind the last
+/// label.
 ///
 /// # Sources
 /// Arm Architecture Reference Manual for A-profile, C4.1, "A64 instruction set encoding".
 pub fn first_argument(code: &[u32], registers: &[u64]) -> Option<u64> {
-    let (&SVC, before) = code.split_last()? else { return None };
+    let (&SVC, before) = code.split_first()? else { return None };
     // Registers that have been written since.
     let mut written = 0_u32;
-    for &instruction in before.iter().rev() {
+    for &instruction in before {
         let field = |at: u32| instruction >> at & 31;
         if let Some(value) = moved_to_x0(instruction, |register| {
             (written & 1 << register == 0 && register != 0).then(|| registers[register as usize])
@@ -58,7 +73,7 @@ pub fn first_argument(code: &[u32], registers: &[u64]) -> Option<u64> {
             // ldr of 8 bytes at an offset without sign; ldp of two.
             _ if instruction & 0xffc0_0000 == 0xf940_0000 => 1 << field(0),
             _ if instruction & 0xffc0_0000 == 0xa940_0000 => 1 << field(0) | 1 << field(10),
-            // Somebody may have jumped to what is behind.
+            // A branch, or nothing that is known: somebody may have jumped to what is behind.
             _ => return None,
         };
         if targets & 1 != 0 {
@@ -96,10 +111,11 @@ fn moved_to_x0(instruction: u32, known: impl Fn(u32) -> Option<u64>) -> Option<O
 mod tests {
     use super::*;
 
-    /// x0 has the result.
+    /// Of code in its order; x0 has the result.
     fn argument(code: &[u32]) -> Option<u64> {
+        let code: Vec<u32> = code.iter().rev().copied().collect();
         let registers: Vec<u64> = (0..32).map(|number| 0xffff_ffff_8000_0000 + number).collect();
-        first_argument(code, &registers)
+        first_argument(&code, &registers)
     }
 
     /// As glibc 2.36 has them.
@@ -138,5 +154,30 @@ mod tests {
             assert_eq!(argument(code), None, "{text}");
         }
         assert_eq!(argument(&[]), None);
+    }
+
+    #[test]
+    fn code_is_read_as_far_as_it_can_be() {
+        const PRIVATE_ANONYMOUS: usize = 0x22;
+        let page = memlens_inside::page_bytes();
+        // SAFETY: a new mapping of two pages, of which then the first and later both cannot be read.
+        unsafe {
+            let start = syscall(number::MMAP, [0, 2 * page, 3, PRIVATE_ANONYMOUS, usize::MAX, 0]);
+            let start = usize::try_from(start).expect("mapped");
+            let protect = |access| syscall(number::MPROTECT, [start, page, access, 0, 0, 0]);
+            let second = start + page;
+            for (back, instruction) in [(2, 1), (1, SVC), (0, 3_u32)] {
+                ((second - 4 * back) as *mut u32).write(instruction);
+            }
+            ((second + 4) as *mut u32).write(4);
+            let read = |pc: usize| code_up_to(pc as u64, &mut [0; 3]).to_vec();
+            assert_eq!(read(second), [3, SVC, 1], "a call that ends a page");
+            assert_eq!(read(second + 2), [], "no instruction's address");
+            assert_eq!(protect(0), 0);
+            assert_eq!(read(second + 4), [4, 3]);
+            assert_eq!(read(second - 4), []);
+            assert_eq!(read(0), []);
+            assert_eq!(syscall(number::MUNMAP, [start, 2 * page, 0, 0, 0, 0]), 0);
+        }
     }
 }

@@ -14,8 +14,6 @@ use crate::thread_area::ThreadArea;
 
 /// `EM_X86_64` (System V ABI AMD64 1.0, section 4.1).
 pub const ELF_MACHINE: u16 = 62;
-/// glibc's dynamic linker (its platform's name for it, ABI since 2.2.5).
-pub const GLIBC_LOADER: &[u8] = b"ld-linux-x86-64.so.2";
 /// `R_X86_64_JUMP_SLOT` and `R_X86_64_GLOB_DAT` (System V ABI AMD64 1.0, section 4.4).
 pub const POINTERS_TO_FUNCTIONS: [u32; 2] = [7, 6];
 /// Which word of `struct stat` has the mode in its lower half (arch/x86/include/uapi/asm/stat.h).
