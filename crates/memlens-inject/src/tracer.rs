@@ -173,6 +173,7 @@ pub fn next_stop(until: Instant) -> Option<(u32, Stop)> {
 /// # Errors
 /// [`Stop::Executed`] or [`Stop::Group`], if that is what happens to it: then it is not stopped by us.
 pub fn stop(thread: u32, within: Duration) -> Result<Option<Registers>, Stop> {
+    let before = arch::shown(thread);
     if interrupt(thread).is_err() {
         return Ok(None);
     }
@@ -182,7 +183,7 @@ pub fn stop(thread: u32, within: Duration) -> Result<Option<Registers>, Stop> {
             Stop::Asked if who == thread => {
                 let registers = registers(thread).ok();
                 // At once: should this process die, the thread's call goes on.
-                return Ok(registers.map(|registers| match arch::continued(thread, &registers) {
+                return Ok(registers.map(|registers| match arch::continued(thread, &registers, before) {
                     Some(changed) if set_registers(thread, &changed).is_ok() => changed,
                     _ => registers,
                 }));

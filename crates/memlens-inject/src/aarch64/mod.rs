@@ -21,7 +21,7 @@ mod stub;
 
 use std::io;
 
-pub use restart::{continued, settle};
+pub use restart::{continued, settle, shown};
 pub use stub::{Data, MARKER, Mark, STUB_BYTES, Scratch, entry_offset, leave_offset, stub};
 
 use crate::target::Target;

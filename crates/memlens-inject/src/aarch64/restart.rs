@@ -7,7 +7,8 @@
 //! ([`settle`]), where the result can be read.
 //!
 //! Of a call that the kernel does not restart x0 is `-EINTR`, and the argument is gone from the registers. The kernel keeps it
-//! as long as no other call is made, and shows it in `/proc/TID/syscall` if it is told that the thread is in that call.
+//! as long as no other call is made, and shows it in `/proc/TID/syscall` if it is told that the thread is in that call. Not all do
+//! (Debian's 6.12 shows x0 as it is): there it is what was shown while the thread still waited, if all else is the same.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -44,15 +45,16 @@ fn is_svc(thread: u32, address: u64) -> bool {
 
 /// The registers with which the kernel continues what the stop interrupted, for calls that it would end with `EINTR`: they
 /// begin again, with their whole time limit, unless a signal with a handler has come as well. None: they are right as
-/// they are.
-pub fn continued(thread: u32, registers: &Registers) -> Option<Registers> {
+/// they are. `before`: what was [`shown`] before the stop.
+pub fn continued(thread: u32, registers: &Registers, before: Option<Shown>) -> Option<Registers> {
     let user = &registers.user;
     let call = registers.call();
     let is_ended = user.regs[0] as i64 == -i64::from(libc::EINTR) && is_ended_by_stops(call);
     if !is_ended || !is_svc(thread, user.pc.checked_sub(SVC_BYTES)?) || has_handled_signal(thread) {
         return None;
     }
-    let argument = first_argument(thread, call).ok().flatten()?;
+    let kept = first_argument(thread, call).ok().flatten().filter(|&argument| argument != user.regs[0]);
+    let argument = kept.or_else(|| argument_before(&before?, registers))?;
     let is_plausible = || fs::symlink_metadata(format!("/proc/{thread}/fd/{}", argument as u32)).is_ok();
     if !WITHOUT_DESCRIPTOR.contains(&call) && !is_plausible() {
         // The end of a handler, which has put these registers back, is a call as well.
@@ -64,18 +66,40 @@ pub fn continued(thread: u32, registers: &Registers) -> Option<Registers> {
     Some(registers)
 }
 
+/// A call that a thread is in: its number, six arguments, the stack pointer, the instruction behind it.
+pub type Shown = [u64; 9];
+
+/// The call that a thread is in (proc_pid_syscall(5)). None: it is in none, or runs.
+pub fn shown(thread: u32) -> Option<Shown> {
+    shown_in(&fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?)
+}
+
+fn shown_in(text: &str) -> Option<Shown> {
+    let (number, rest) = text.split_once(' ')?;
+    let mut shown = [number.parse::<i64>().ok()? as u64; 9];
+    let mut words = rest.split_whitespace();
+    for word in &mut shown[1..] {
+        *word = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some(shown)
+}
+
+/// The first argument of a call that was shown before the stop, if it is the one that the stop ended.
+fn argument_before(
+    &[number, argument, ref others @ .., sp, pc]: &Shown,
+    registers: &Registers,
+) -> Option<u64> {
+    let user = &registers.user;
+    let is_it = number as i64 == registers.call() && *others == user.regs[1..6];
+    (is_it && (sp, pc) == (user.sp, user.pc)).then_some(argument)
+}
+
 /// The first argument of the call that a stopped thread was in last, if its number is this.
 fn first_argument(thread: u32, call: i64) -> io::Result<Option<u64>> {
     set_system_call(thread, call as i32)?;
-    let text = fs::read_to_string(format!("/proc/{thread}/syscall"));
+    let shown = shown(thread);
     set_system_call(thread, -1)?;
-    let text = text?;
-    let mut words = text.split_whitespace();
-    let is_it = words.next().and_then(|word| word.parse().ok()) == Some(call);
-    let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    // The number is followed by six arguments; without these by two addresses.
-    let argument = words.next().and_then(number);
-    Ok(argument.filter(|_| is_it && words.count() == 7))
+    Ok(shown.filter(|shown| shown[0] as i64 == call).map(|shown| shown[1]))
 }
 
 /// Whether a signal is about to be delivered to a handler of the program's (proc_pid_status(5)).
@@ -192,6 +216,22 @@ fn result_of(thread: u32, registers: &Registers) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_is_known_again_by_all_but_its_first_argument() {
+        let text = "192 0x5 0x7fe8 0x1 0x2 0xd 0x1352 0x7f90 0x7c28\n";
+        let shown = shown_in(text).expect("a call");
+        assert_eq!(shown, [192, 5, 0x7fe8, 1, 2, 13, 0x1352, 0x7f90, 0x7c28]);
+        assert_eq!(["-1 0x7f90 0x7c28\n", "running\n", ""].map(shown_in), [None; 3]);
+        // SAFETY: numbers only.
+        let mut user: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        user.regs[..6].copy_from_slice(&[-4_i64 as u64, 0x7fe8, 1, 2, 13, 0x1352]);
+        (user.regs[8], user.sp, user.pc) = (192, 0x7f90, 0x7c28);
+        let mut registers = Registers { user, thread_pointer: 0, interrupted: None, first_call: None };
+        assert_eq!(argument_before(&shown, &registers), Some(5));
+        registers.user.regs[5] += 1;
+        assert_eq!(argument_before(&shown, &registers), None);
+    }
 
     #[unsafe(naked)]
     unsafe extern "C" fn spins() {
