@@ -7,7 +7,11 @@ use crate::bursts;
 use crate::draw::{Budget, ThreadDraw};
 
 /// What the agent keeps of a thread. All zero at a thread's start.
-#[repr(C, align(64))]
+///
+/// A library that comes late gets no thread-local storage aligned beyond that of the libraries before it and of libc's own descriptor of a
+/// thread (glibc's elf/dl-reloc.c, `_dl_try_allocate_static_tls`): on AArch64 that has 16 bytes in glibc 2.36.
+#[cfg_attr(target_arch = "x86_64", repr(C, align(64)))]
+#[cfg_attr(target_arch = "aarch64", repr(C, align(16)))]
 pub struct ThreadArea {
     /// What is left until the next drawn byte, and calls. First: the entry points count by it.
     pub budget: Budget,
@@ -52,7 +56,7 @@ const THREAD_AREA_BYTES: usize = size_of::<ThreadArea>();
 // Initial-exec thread-local storage: found by one load, without a call that might allocate.
 global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
-    ".balign 64",
+    ".balign {alignment}",
     ".globl memlens_agent_thread",
     ".hidden memlens_agent_thread",
     ".type memlens_agent_thread, @tls_object",
@@ -60,5 +64,6 @@ global_asm!(
     "memlens_agent_thread:",
     ".zero {bytes}",
     ".popsection",
+    alignment = const align_of::<ThreadArea>(),
     bytes = const THREAD_AREA_BYTES,
 );
