@@ -242,14 +242,22 @@ def checks(results):
     def heap_is_watched():
         results.ended("all", 7, output)
         report = results.shares("all")
-        heap = [found for found in report["objects"] if found["name"] == "in_heap"]
-        expect(len(heap) == 1 and heap[0]["kind"] == "heap", f"{heap}")
-        expect("known.c" in json.dumps(heap[0]), f"the block has no line: {heap[0]}")
+        source = (ROOT / "tests/aarch64/known.c").read_text().splitlines()
+        calls = [number for number, line in enumerate(source, 1) if "= calloc(" in line]
+        heap = [found for found in report["objects"] if found["name"] == "in_heap" and found["kind"] == "heap"]
+        lines = sorted(found["site"][0]["line"] for found in heap)
+        expect(lines == calls, f"blocks are from lines {lines}, not {calls}")
+        fields = {field["name"] for found in heap for field in found["fields"]}
+        expect(fields == {"first", "second"}, f"fields {fields}")
 
     def attached():
         text = results.ended("attach", 7, "known rounds 15000")
         expect(text.splitlines()[0] == "0" or "\n0\n" in f"\n{text}", text)
-        results.shares("attach")
+        report = results.shares("attach")
+        notes = json.dumps([report["run"]["notes"], report["attribution"]["notes"]])
+        expect("not watched" not in notes, notes)
+        watched = [found for found in report["objects"] if found["name"] == "in_heap" and found["blocks"]]
+        expect(watched, "no block was watched in the process that ran before")
 
     def stripped():
         results.ended("bare", 7, "known rounds 400")
