@@ -63,8 +63,8 @@ pub type Row = (&'static [u8], unsafe extern "C" fn(), &'static AtomicPtr<core::
 /// The function of a name that the agent has, and the real one.
 #[cfg(not(test))]
 fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
-    use crate::arch::entry::own;
     use crate::bursts;
+    use crate::own_entries as own;
     static ROWS: [Row; 21] = [
         (b"malloc", own::malloc, &real::MALLOC),
         (b"calloc", own::calloc, &real::CALLOC),

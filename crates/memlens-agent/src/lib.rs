@@ -26,6 +26,7 @@
 //! | `draw.rs` | which blocks are watched |
 //! | `watched.rs` | the watched blocks' addresses |
 //! | `allocations.rs` | the slow paths of the allocation functions |
+//! | `own_entries.rs` | the functions that it calls here, by names of their own |
 //! | `real.rs` | the functions that the program would have called |
 //! | `libraries.rs` | the process's libraries, and what functions they have |
 //! | `session.rs` | start, environment, fork, memlens's coming and its end |
@@ -65,6 +66,8 @@ mod handing_on;
 mod hooks;
 mod libraries;
 mod mappings;
+#[cfg(not(test))]
+mod own_entries;
 mod real;
 mod restriction;
 mod ring;

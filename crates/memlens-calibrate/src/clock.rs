@@ -87,11 +87,12 @@ pub(crate) fn least_and_spread(values: &mut [f64]) -> (f64, f64) {
 
 /// Nanoseconds of one cycle: of an addition that waits for the one before. Of two registers: Golden Cove adds up small constants
 /// when it renames registers, several of them a cycle (A. Abel, J. Reineke, uops.info, `ADD_R64_I8` on Alder Lake P).
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[allow(unsafe_code)]
 pub(crate) fn cycle_ns() -> f64 {
     let start = Instant::now();
-    // SAFETY: the code changes only the two registers that it declares.
+    // SAFETY: the code changes only the two registers that it declares, and the flags.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
             "2:",
@@ -106,15 +107,8 @@ pub(crate) fn cycle_ns() -> f64 {
             options(nomem, nostack),
         );
     }
-    start.elapsed().as_nanos() as f64 / f64::from(ADDITIONS)
-}
-
-/// Nanoseconds of one cycle: of an addition that waits for the one before.
-#[cfg(target_arch = "aarch64")]
-#[allow(unsafe_code)]
-pub(crate) fn cycle_ns() -> f64 {
-    let start = Instant::now();
-    // SAFETY: the code changes only the two registers that it declares, and the flags.
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
     unsafe {
         std::arch::asm!(
             "2:",

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::arch::{self, Data, Mark, Registers, STUB_BYTES, Scratch};
+use crate::ended_calls::is_ended_by_stops;
 use crate::error::InjectError;
 use crate::image::{Image, images};
 use crate::safe_point::{
@@ -211,7 +212,7 @@ impl<'a> Injector<'a> {
             // killed in just that moment, come late; those that did not stop, which takes its time, last.
             candidates.sort_by_cached_key(|&thread| match self.target.waits_in(thread) {
                 _ if self.late.contains(&thread) => 3,
-                Some((call, _)) if arch::is_ended_by_stops(call) => 2,
+                Some((call, _)) if is_ended_by_stops(call) => 2,
                 Some(_) => 0,
                 None => 1,
             });
@@ -302,7 +303,7 @@ impl<'a> Injector<'a> {
         let mut threads = Vec::new();
         for thread in self.target.threads() {
             if let Some((call, sp)) = self.target.waits_in(thread)
-                && arch::is_ended_by_stops(call)
+                && is_ended_by_stops(call)
                 && (thread == self.call.pid || has_descriptor_above(&self.target, thread, sp))
             {
                 threads.push(thread);

@@ -9,6 +9,7 @@
 //!  image.rs       the ELF images in a process's memory: symbols, room behind code
 //!  safe_point.rs  whether a stopped thread may be borrowed
 //!  tracer.rs      ptrace(2)
+//!  ended_calls.rs which system calls do not survive a stop
 //!  x86_64/        the code that the thread runs, its registers, what becomes of a system call that a stop interrupts
 //!  aarch64/       the same
 //!  injector.rs    the order of things
@@ -47,6 +48,7 @@ compile_error!("injection's architecture-dependent part exists for x86-64 and AA
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 mod code_change;
+mod ended_calls;
 mod error;
 mod image;
 mod injector;

@@ -70,7 +70,7 @@ pub const SIGNALS: usize = 1 << (prompts::SIGNAL - 1);
 /// Functions that lead through the agent for the sake of bursts alone.
 #[cfg(not(test))]
 pub static HOOKED: [hooks::Row; 8] = {
-    use crate::arch::entry::own;
+    use crate::own_entries as own;
     [
         (b"sigaction", own::sigaction, &real::SIGACTION),
         (b"signal", own::signal, &real::SIGNAL),

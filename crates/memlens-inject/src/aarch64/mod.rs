@@ -66,31 +66,7 @@ pub struct Registers {
 }
 
 /// Missing in the `libc` crate (include/uapi/asm-generic/unistd.h).
-const SYS_IO_PGETEVENTS: i64 = 292;
-
-/// System calls that a stop ends with `EINTR` although no signal came (signal(7)); the rest is restarted by the kernel.
-/// Those of sockets are among them where a time limit was set.
-const ENDED_BY_STOPS: [i64; 19] = [
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_io_getevents,
-    SYS_IO_PGETEVENTS,
-    libc::SYS_io_uring_enter,
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_write,
-    libc::SYS_writev,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-];
+pub const SYS_IO_PGETEVENTS: i64 = 292;
 
 /// Of these, those whose first argument is no descriptor, or need not be: io_uring_enter(2) also takes the index of a ring
 /// that the thread has registered.
@@ -102,11 +78,6 @@ const WITHOUT_DESCRIPTOR: [i64; 6] = [
     SYS_IO_PGETEVENTS,
     libc::SYS_io_uring_enter,
 ];
-
-/// Whether a stop ends a system call for good: its thread is better left alone.
-pub fn is_ended_by_stops(call: i64) -> bool {
-    ENDED_BY_STOPS.contains(&call)
-}
 
 /// System calls that wait for others, and that no allocator and no dynamic linker makes. A sleep, or a wait for a lock with a
 /// time limit, that was interrupted before is made again as restart_syscall(2).

@@ -14,7 +14,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use super::{Registers, WITHOUT_DESCRIPTOR, is_ended_by_stops, set_system_call};
+use super::{Registers, WITHOUT_DESCRIPTOR, set_system_call};
+use crate::ended_calls::is_ended_by_stops;
 use crate::tracer::{self, Resume, Stop};
 
 /// The instruction `svc 0`.

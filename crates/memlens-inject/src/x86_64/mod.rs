@@ -24,43 +24,13 @@ pub const CALL_BYTES: usize = 7;
 pub struct Registers(pub libc::user_regs_struct);
 
 /// Missing in the `libc` crate (arch/x86/entry/syscalls/syscall_64.tbl).
-const SYS_IO_PGETEVENTS: i64 = 333;
-
-/// System calls that a stop ends with `EINTR` although no signal came (signal(7)); the rest is restarted by the kernel.
-/// Those of sockets are among them where a time limit was set.
-const ENDED_BY_STOPS: [i64; 20] = [
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_io_getevents,
-    SYS_IO_PGETEVENTS,
-    libc::SYS_io_uring_enter,
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_write,
-    libc::SYS_writev,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-];
+pub const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// What the kernel keeps in rax of a call that is to be restarted (include/linux/errno.h).
 const RESTART_SYS: i64 = -512;
 const RESTART_NO_INTERRUPT: i64 = -513;
 const RESTART_NO_HANDLER: i64 = -514;
 const RESTART_BLOCK: i64 = -516;
-
-/// Whether a stop ends a system call for good: its thread is better left alone.
-pub fn is_ended_by_stops(call: i64) -> bool {
-    ENDED_BY_STOPS.contains(&call)
-}
 
 /// System calls that wait for others, and that no allocator and no dynamic linker makes.
 const WAITS: [i64; 17] = [
@@ -167,7 +137,8 @@ impl Registers {
     /// `EINTR` it then decides as of others: a signal with a handler ends them, else they begin again, with their
     /// whole time limit. None: they are right as they are.
     pub fn continued(&self) -> Option<Self> {
-        let ended = self.0.rax as i64 == -i64::from(libc::EINTR) && is_ended_by_stops(self.0.orig_rax as i64);
+        let ended = self.0.rax as i64 == -i64::from(libc::EINTR)
+            && crate::ended_calls::is_ended_by_stops(self.0.orig_rax as i64);
         ended.then(|| {
             let mut registers = *self;
             registers.0.rax = RESTART_NO_HANDLER as u64;
