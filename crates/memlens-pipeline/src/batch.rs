@@ -1,6 +1,7 @@
 //! Accesses on their way through the memory model.
 
 use crate::lanes::{self, Kernel, LANES, PACKED, Previous, Task, Vectors};
+use crate::nodes::{Accesses, Beside, FoundOfNodes};
 use crate::sharing::{Segment, Sharing, Tenancy, all_accesses, in_turns};
 use memlens_sim::{
     Batch as SimBatch, CacheDescription, CoreId, Invalidation, LowerHalf, MachineDescription, Model, Outcome,
@@ -54,6 +55,10 @@ pub struct Batch {
     false_sharing: Vec<u32>,
     /// Those of which that is not known.
     unclear_sharing: Vec<u32>,
+    /// What memory nodes had to do with misses.
+    of_nodes: FoundOfNodes,
+    /// Memory that went before its first access.
+    unmapped: Vec<Range<u64>>,
     /// Whether threads took short turns.
     took_turns: bool,
     /// How many instructions the process had executed when it was handed over.
@@ -89,11 +94,19 @@ pub enum Finding {
     FalseSharing,
     /// Or what it wrote is not known.
     UnclearSharing,
+    /// The line lies in another node's memory: besides [`Finding::Llc`].
+    Remote,
+    /// And a hardware prefetcher covers it: besides [`Finding::Remote`].
+    RemotePrefetched,
+    /// And the page is missed most by this node: besides [`Finding::Remote`].
+    Misplaced,
+    /// Nobody had touched the page before.
+    FirstTouch,
 }
 
 impl Finding {
     /// All kinds, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::L1,
         Self::L2,
         Self::Llc,
@@ -106,6 +119,10 @@ impl Finding {
         Self::Coherence,
         Self::FalseSharing,
         Self::UnclearSharing,
+        Self::Remote,
+        Self::RemotePrefetched,
+        Self::Misplaced,
+        Self::FirstTouch,
     ];
 }
 
@@ -131,6 +148,8 @@ impl Batch {
             offered: 0,
             false_sharing: Vec::new(),
             unclear_sharing: Vec::new(),
+            of_nodes: FoundOfNodes::default(),
+            unmapped: Vec::new(),
             instructions: 0,
             is_collected: true,
             took_turns: false,
@@ -218,8 +237,8 @@ impl Batch {
     }
 
     /// Runs the accesses through the model.
-    pub fn run(&mut self, model: &mut Model, sharing: &mut Sharing) {
-        let turn = sharing.turn();
+    pub fn run(&mut self, model: &mut Model, beside: &mut Beside) {
+        let turn = beside.sharing.turn();
         self.prepare(turn.is_some());
         let Self { addrs, attrs, segments, outcome, len, .. } = self;
         let batch = SimBatch { addrs: &addrs[..*len], attrs: &attrs[..*len] };
@@ -232,7 +251,7 @@ impl Batch {
             Some(turn) => in_turns(segments, batch.attrs, turn, run),
             None => all_accesses(segments, *len).enumerate().for_each(|(at, accesses)| run(at, accesses)),
         }
-        self.finish(sharing);
+        self.finish(beside);
     }
 
     /// Runs the accesses through the upper half of the model, which [`Self::run_lower`] goes on from.
@@ -253,15 +272,15 @@ impl Batch {
     }
 
     /// Runs them through the lower half.
-    pub fn run_lower(&mut self, model: &mut LowerHalf, sharing: &mut Sharing) {
+    pub fn run_lower(&mut self, model: &mut LowerHalf, beside: &mut Beside) {
         if self.passage.is_empty()
             && let Some(whole) = model.whole()
         {
-            return self.run(whole, sharing);
+            return self.run(whole, beside);
         }
         let Self { addrs, attrs, outcome, passage, len, .. } = self;
         model.access(SimBatch { addrs: &addrs[..*len], attrs: &attrs[..*len] }, outcome, passage);
-        self.finish(sharing);
+        self.finish(beside);
     }
 
     /// Makes the accesses ready for the model.
@@ -278,9 +297,21 @@ impl Batch {
     }
 
     /// Learns from what the model found.
-    fn finish(&mut self, sharing: &mut Sharing) {
+    fn finish(&mut self, beside: &mut Beside) {
+        let Beside { sharing, nodes } = beside;
         self.find_false_sharing(sharing);
         sharing.learn(self.offered, self.segments.len(), &self.outcome);
+        if let Some(nodes) = nodes {
+            let Self { addrs, attrs, segments, outcome, len, unmapped, of_nodes, .. } = self;
+            unmapped.drain(..).for_each(|memory| nodes.unmap(&memory));
+            let (addrs, attrs) = (&addrs[..*len], &attrs[..*len]);
+            nodes.find(Accesses { addrs, attrs, segments, outcome }, of_nodes);
+        }
+    }
+
+    /// This memory was unmapped before all accesses of the batch.
+    pub fn unmapped_before(&mut self, memory: Range<u64>) {
+        self.unmapped.push(memory);
     }
 
     /// Tells coherence misses apart.
@@ -349,6 +380,10 @@ impl Batch {
             (coherence_misses, Finding::Coherence),
             (&self.false_sharing, Finding::FalseSharing),
             (&self.unclear_sharing, Finding::UnclearSharing),
+            (&self.of_nodes.remote, Finding::Remote),
+            (&self.of_nodes.remote_prefetched, Finding::RemotePrefetched),
+            (&self.of_nodes.misplaced, Finding::Misplaced),
+            (&self.of_nodes.first_touches, Finding::FirstTouch),
         ] {
             each(finding, Found::Indices(indices));
         }
@@ -370,6 +405,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.len = 0;
         self.segments.clear();
+        self.unmapped.clear();
     }
 }
 
@@ -604,7 +640,7 @@ mod tests {
             let machine = MachineDescription::named(name).expect("shipped");
             let run = |filters: bool| {
                 let mut model = Model::new(&machine, SimdLevel::detect()).expect("valid");
-                let mut sharing = Sharing::new(&machine);
+                let mut beside = Beside::new(&machine);
                 let mut batch = Batch { filters, ..Batch::new(&machine, true) };
                 let (mut found, mut written, mut random, mut len) = (Vec::new(), Vec::new(), 7_u64, 0);
                 for round in 0..60 {
@@ -632,7 +668,7 @@ mod tests {
                             }
                         }
                     }
-                    batch.run(&mut model, &mut sharing);
+                    batch.run(&mut model, &mut beside);
                     len += batch.len;
                     batch.findings(|thread, finding, stretch| {
                         stretch.for_each(|cell, times| found.push((round, thread, cell, finding, times)));

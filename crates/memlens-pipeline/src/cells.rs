@@ -137,6 +137,10 @@ impl Cells {
             Finding::Coherence => self.book_rest(found, |rest| &mut rest.coherence),
             Finding::FalseSharing => self.book_rest(found, |rest| &mut rest.false_sharing),
             Finding::UnclearSharing => self.book_rest(found, |rest| &mut rest.unclear_sharing),
+            Finding::Remote => self.book_rest(found, |rest| &mut rest.numa.remote_misses),
+            Finding::RemotePrefetched => self.book_rest(found, |rest| &mut rest.numa.remote_prefetched),
+            Finding::Misplaced => self.book_rest(found, |rest| &mut rest.numa.misplaced),
+            Finding::FirstTouch => self.book_rest(found, |rest| &mut rest.numa.first_touches),
         }
     }
 
@@ -237,6 +241,7 @@ fn counts(kind: AccessKind, size_bytes: u32, accesses: u64, extra_bytes: i64, mi
     if kind.reads() || kind.writes() {
         counts.l2_prefetched = misses.l2_prefetched;
         counts.llc_prefetched = misses.llc_prefetched;
+        counts.numa = misses.numa;
     }
     if kind.reads() {
         counts.loads = accesses;

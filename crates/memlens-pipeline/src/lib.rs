@@ -52,6 +52,7 @@ mod lanes;
 mod line_memo;
 mod mask;
 mod misses;
+mod nodes;
 mod paths;
 mod process;
 mod references;

@@ -1,6 +1,6 @@
 //! What the memory model found for cells, in little room: there are a hundred thousand that missed, most of them a few times.
 
-use memlens_types::Shared;
+use memlens_types::{Numa, Shared};
 
 /// What the memory model found for a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,7 @@ pub struct Misses {
     pub false_sharing: u64,
     /// Coherence misses of which it is not known whether they are false sharing.
     pub unclear_sharing: u64,
+    pub numa: Numa,
 }
 
 impl Misses {

@@ -37,7 +37,9 @@ use memlens_sim::{MachineDescription, Model, ModelError, SimdLevel};
 use memlens_symbols::{DebugSearch, EntryPoint, Module, Recursion};
 use memlens_trace::TraceWriter;
 use memlens_types::AccessAttr;
+
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 use thiserror::Error;
 use unmet_names::UnmetName;
 
@@ -138,6 +140,8 @@ pub struct Process {
     has_collected: bool,
     /// Thread to whom the batch's last accesses belong.
     current: usize,
+    /// Whether memory nodes are told apart.
+    has_nodes: bool,
     /// Where threads run.
     cores: Cores,
     /// Whether lines go from core to core, as far as batches have come back.
@@ -181,6 +185,7 @@ impl Process {
             simulator: Simulator::new(&options.machine, model, options.fetches),
             blocks: BlockTable::new(options.fetches.then(|| FetchRule::of(&options.machine))),
             cores: Cores::new(options.machine.cores),
+            has_nodes: options.machine.nodes > 1,
             timeline: Timeline::new(&machine_info(&options.machine)),
             windows: Windows::new(&options.machine),
             machine: options.machine,
@@ -254,6 +259,14 @@ impl Process {
     pub(crate) fn set_collecting(&mut self, on: bool) {
         self.collecting = on;
         self.has_collected |= on;
+    }
+
+    /// The kernel has taken these pages back: of several nodes, whoever touches them next has them.
+    fn pages_are_gone(&mut self, in_hand: &mut Thread, memory: Range<u64>) {
+        if self.has_nodes {
+            self.run_batch(Some(in_hand));
+            self.batch.unmapped_before(memory);
+        }
     }
 
     /// Hands the batch to the model and books what has come back. `in_hand` is the thread taken out.

@@ -12,7 +12,7 @@
 //! they are booked. Both ways therefore book with the same delay.
 
 use crate::batch::Batch;
-use crate::sharing::Sharing;
+use crate::nodes::Beside;
 use memlens_sim::{MachineDescription, Model};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -31,7 +31,7 @@ pub struct Simulator {
 }
 
 enum Engine {
-    Here { model: Box<Model>, sharing: Sharing, done: VecDeque<Batch> },
+    Here { model: Box<Model>, beside: Beside, done: VecDeque<Batch> },
     Elsewhere { to: Option<SyncSender<Batch>>, from: Receiver<Batch>, threads: Vec<JoinHandle<()>> },
 }
 
@@ -56,13 +56,13 @@ impl Simulator {
     }
 
     fn here(machine: &MachineDescription, model: Model) -> Engine {
-        Engine::Here { model: Box::new(model), sharing: Sharing::new(machine), done: VecDeque::new() }
+        Engine::Here { model: Box::new(model), beside: Beside::new(machine), done: VecDeque::new() }
     }
 
     fn elsewhere(machine: &MachineDescription, mut model: Model) -> Engine {
-        let mut sharing = Sharing::new(machine);
+        let mut beside = Beside::new(machine);
         let (to, batches) = sync_channel(DELAY + 1);
-        let (thread, from) = stage(batches, move |batch| batch.run(&mut model, &mut sharing));
+        let (thread, from) = stage(batches, move |batch| batch.run(&mut model, &mut beside));
         Engine::Elsewhere { to: Some(to), from, threads: vec![thread] }
     }
 
@@ -71,10 +71,10 @@ impl Simulator {
             Ok(halves) => halves,
             Err(model) => return Self::elsewhere(machine, model),
         };
-        let mut sharing = Sharing::new(machine);
+        let mut beside = Beside::new(machine);
         let (to, batches) = sync_channel(DELAY + 1);
         let (first, halfway) = stage(batches, move |batch| batch.run_upper(&mut upper));
-        let (second, from) = stage(halfway, move |batch| batch.run_lower(&mut lower, &mut sharing));
+        let (second, from) = stage(halfway, move |batch| batch.run_lower(&mut lower, &mut beside));
         Engine::Elsewhere { to: Some(to), from, threads: vec![first, second] }
     }
 
@@ -87,8 +87,8 @@ impl Simulator {
     /// [`Self::recycle`].
     pub fn submit(&mut self, mut batch: Batch) -> Option<Batch> {
         match &mut self.engine {
-            Engine::Here { model, sharing, done } => {
-                batch.run(model, sharing);
+            Engine::Here { model, beside, done } => {
+                batch.run(model, beside);
                 done.push_back(batch);
             }
             Engine::Elsewhere { to, .. } => {

@@ -320,6 +320,7 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
             stlb_cycles: known(machine.stlb_latency_cycles, defaults.stlb_cycles),
             walk_access_cycles: known(machine.walk_access_cycles, defaults.walk_access_cycles),
             transfer_cycles: machine.transfer_latency_cycles,
+            remote_cycles: machine.remote_latency_cycles,
         },
         walk_tiers: machine
             .walker
@@ -347,6 +348,7 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
             set_store_cycles: core.set_store_cycles,
             set_modify_cycles: core.set_modify_cycles,
         }),
+        nodes: machine.nodes.into(),
         rules: machine.rules.to_string(),
         inclusion: Some(machine.inclusion.to_string()),
     }

@@ -10,7 +10,7 @@ use memlens_objects::ObjectTable;
 use memlens_profile::{
     MOST_SLICES, MachineInfo, ObjectIx, Slice, SliceIx, SliceUse, join_small, join_small_live,
 };
-use memlens_types::{AccessKind, Counts, Fetched};
+use memlens_types::{AccessKind, Counts, Fetched, Numa};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -76,6 +76,7 @@ impl Costs {
             stlb_misses: 1 << 12,
             l2_prefetched: 1 << 4,
             llc_prefetched: 1 << 2,
+            numa: Numa { remote_misses: 1 << 8, remote_prefetched: 1 << 1, ..Numa::default() },
             fetched: Fetched {
                 fetches: 1 << 24,
                 l1i_misses: 1 << 20,
@@ -97,8 +98,11 @@ impl Costs {
             (Finding::Dtlb, _) => &mut more.dtlb_misses,
             (Finding::Stlb, _) => &mut more.stlb_misses,
             (Finding::Coherence, _) => &mut more.shared.coherence_misses,
+            (Finding::Remote, _) => &mut more.numa.remote_misses,
+            (Finding::RemotePrefetched, _) => &mut more.numa.remote_prefetched,
             (Finding::L2Prefetched | Finding::LlcPrefetched, true)
-            | (Finding::Walk | Finding::Invalidation | Finding::FalseSharing | Finding::UnclearSharing, _) => {
+            | (Finding::Walk | Finding::Invalidation | Finding::FalseSharing | Finding::UnclearSharing, _)
+            | (Finding::Misplaced | Finding::FirstTouch, _) => {
                 return 0;
             }
         };

@@ -3,10 +3,10 @@
 
 use std::ops::AddAssign;
 
-use memlens_types::{Counts, Fetched, Sampled, Shared};
+use memlens_types::{Counts, Fetched, Numa, Sampled, Shared};
 
 /// All [`Counts`].
-const COUNTED: usize = 34;
+const COUNTED: usize = 38;
 /// Bytes of counts that are kept in place: in CPython's profile there is room for all but one cell in a hundred.
 const IN_PLACE: usize = 15;
 /// How many of them say which counts are not 0.
@@ -136,22 +136,27 @@ macro_rules! in_order {
     (
         $($count:ident),*;
         shared: $($shared:ident),*;
+        numa: $($numa:ident),*;
         fetched: $($fetched:ident),*;
         sampled: $($sampled:ident),* $(;)?
     ) => {
         /// Each count once.
         pub(crate) fn values(counts: &Counts) -> [u64; COUNTED] {
-            let Counts { $($count,)* shared, fetched, sampled } = *counts;
+            let Counts { $($count,)* shared, numa, fetched, sampled } = *counts;
             let Shared { $($shared),* } = shared;
+            let Numa { $($numa),* } = numa;
             let Fetched { $($fetched),* } = fetched;
             let Sampled { $($sampled),* } = sampled;
-            [$($count,)* $($shared,)* $($fetched,)* $($sampled),*]
+            [$($count,)* $($shared,)* $($numa,)* $($fetched,)* $($sampled),*]
         }
 
         /// The reverse of [`values`].
-        fn counted([$($count,)* $($shared,)* $($fetched,)* $($sampled),*]: [u64; COUNTED]) -> Counts {
-            let (shared, fetched) = (Shared { $($shared),* }, Fetched { $($fetched),* });
-            Counts { $($count,)* shared, fetched, sampled: Sampled { $($sampled),* } }
+        fn counted(
+            [$($count,)* $($shared,)* $($numa,)* $($fetched,)* $($sampled),*]: [u64; COUNTED],
+        ) -> Counts {
+            let (shared, numa) = (Shared { $($shared),* }, Numa { $($numa),* });
+            let (fetched, sampled) = (Fetched { $($fetched),* }, Sampled { $($sampled),* });
+            Counts { $($count,)* shared, numa, fetched, sampled }
         }
     };
 }
@@ -181,6 +186,7 @@ in_order!(
     walk_cycles,
     invalidations;
     shared: coherence_misses, false_sharing;
+    numa: remote_misses, remote_prefetched, misplaced, first_touches;
     fetched: fetches, l1i_misses, l2i_misses, llci_misses;
     sampled: samples, cost, by_hardware, by_registers, by_code;
 );

@@ -56,6 +56,9 @@ pub enum Column {
     CoherenceMisses,
     FalseSharing,
     FalseSharingRatio,
+    RemoteMisses,
+    RemoteRatio,
+    FirstTouches,
     Fetches,
     L1iMisses,
     L2iMisses,
@@ -86,7 +89,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 60] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -144,6 +147,9 @@ impl Column {
         Self::When,
         Self::LiveAtPeakBytes,
         Self::LiveAtEndBytes,
+        Self::RemoteMisses,
+        Self::RemoteRatio,
+        Self::FirstTouches,
     ];
 
     /// Whether it is a number by which things are found, and not how much there is of something.
@@ -236,6 +242,14 @@ impl Column {
                 ("false_sharing", "those whose bytes the other cores did not write, only bytes beside them")
             }
             Self::FalseSharingRatio => ("false_sharing_ratio", "part of the coherence misses that these are"),
+            Self::RemoteMisses => {
+                ("remote_misses", "last-level misses whose line lies in another node's memory (NUMA)")
+            }
+            Self::RemoteRatio => ("remote_ratio", "part of the last-level misses that these are"),
+            Self::FirstTouches => (
+                "first_touches",
+                "pages that nobody had touched before: they come from the node of the thread that does",
+            ),
             Self::Fetches => ("fetches", "instructions fetched; with --fetches only"),
             Self::L1iMisses => ("l1i_misses", "first-level instruction cache misses; with --fetches only"),
             Self::L2iMisses => ("l2i_misses", "second-level misses of instruction fetches"),
@@ -275,6 +289,7 @@ impl Column {
                 | Self::LlcMissRatio
                 | Self::LlcPrefetchedRatio
                 | Self::FalseSharingRatio
+                | Self::RemoteRatio
                 | Self::HugeShare
         )
     }
@@ -374,6 +389,9 @@ impl Column {
             Self::CoherenceMisses => Content::Count(known.coherence_misses),
             Self::FalseSharing => Content::Count(known.false_sharing),
             Self::FalseSharingRatio => Content::Ratio(known.false_sharing_ratio()),
+            Self::RemoteMisses => Content::Count(known.remote_misses),
+            Self::RemoteRatio => Content::Ratio(known.remote_ratio()),
+            Self::FirstTouches => Content::Count(known.first_touches),
             Self::Fetches => Content::Count(known.fetches),
             Self::L1iMisses => Content::Count(known.l1i_misses),
             Self::L2iMisses => Content::Count(known.l2i_misses),

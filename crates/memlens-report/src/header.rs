@@ -193,6 +193,9 @@ fn machine_pieces(profile: &Profile, width: usize) -> Vec<String> {
     let tlb = |name: &str, tlb: Option<TlbInfo>| tlb.map(|tlb| format!("{name} {}", tlb.entries));
     pieces.extend(tlb("dTLB", machine.dtlb));
     pieces.extend(tlb("STLB", machine.stlb));
+    if machine.has_nodes() {
+        pieces.push(format!("{} memory nodes", machine.nodes));
+    }
     if width >= WIDE {
         pieces.push(latencies(machine));
     }
@@ -298,6 +301,7 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
     pieces.extend(misses("L2", known.l2_misses()));
     pieces.extend(misses("LLC", known.llc_misses()));
     pieces.extend(known.llc_prefetched_ratio().map(of_them_prefetched));
+    pieces.extend(known.remote_ratio().map(of_them_remote));
     pieces.extend(misses("TLB", known.dtlb_misses));
     pieces.extend(known.l1i_misses.map(|misses| format!("L1i {}", count(misses))));
     pieces.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
@@ -384,6 +388,10 @@ fn measured_pieces(profile: &Profile) -> Vec<String> {
 /// How many misses a hardware prefetcher covers, said behind them.
 pub(crate) fn of_them_prefetched(part: f64) -> String {
     format!("{} % of them prefetched", percent_of_share(part))
+}
+
+pub(crate) fn of_them_remote(part: f64) -> String {
+    format!("{} % of them from another node", percent_of_share(part))
 }
 
 /// The loads that are worth work, if few of many are.

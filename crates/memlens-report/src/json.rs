@@ -223,6 +223,7 @@ fn machine(machine: &MachineInfo) -> Value {
             "stlb_cycles": latencies.stlb_cycles,
             "walk_access_cycles": latencies.walk_access_cycles,
             "transfer_cycles": machine.transfer_cycles(),
+            "remote_cycles": machine.has_nodes().then(|| machine.remote_cycles()),
         },
         "walk_tiers": machine.walk_tiers,
         "latencies_assumed": machine.has_assumed_latencies,
@@ -247,6 +248,7 @@ fn machine(machine: &MachineInfo) -> Value {
         "rules": machine.rules,
         "inclusion": machine.inclusion,
         "prefetcher_streams": machine.prefetcher_streams,
+        "nodes": machine.nodes,
     })
 }
 

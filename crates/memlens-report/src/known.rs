@@ -59,6 +59,10 @@ pub fn meaning_of_count(word: &str) -> &'static str {
         "followers" => {
             "elements of string instructions behind the first one in a line, for which nothing waits"
         }
+        "remote_prefetched" => "those of `remote_misses` that a hardware prefetcher covers",
+        "misplaced" => {
+            "those of `remote_misses` whose node misses the page most: they would be local if it lay there"
+        }
         _ => Column::ALL.into_iter().find(|column| column.as_str() == word).map_or("", Column::meaning),
     }
 }
@@ -89,6 +93,10 @@ pub(crate) struct Known {
     pub(crate) invalidations: Option<u64>,
     pub(crate) coherence_misses: Option<u64>,
     pub(crate) false_sharing: Option<u64>,
+    pub(crate) remote_misses: Option<u64>,
+    pub(crate) remote_prefetched: Option<u64>,
+    pub(crate) misplaced: Option<u64>,
+    pub(crate) first_touches: Option<u64>,
     pub(crate) fetches: Option<u64>,
     pub(crate) l1i_misses: Option<u64>,
     pub(crate) l2i_misses: Option<u64>,
@@ -110,6 +118,7 @@ impl Known {
         let whole = caches && !profile.run.estimated;
         let when = |modelled: bool, value: u64| modelled.then_some(value);
         let is_prefetching = machine.prefetcher_streams > 0;
+        let has_nodes = machine.has_nodes() && machine.llc.is_some() && !is_sampled;
         let fetched = &counts.fetched;
         // Profiles do not say whether fetches were modelled; what executes nothing has none.
         let is_code = fetched.fetches > 0;
@@ -137,6 +146,11 @@ impl Known {
             invalidations: when(caches && !is_sampled, counts.invalidations),
             coherence_misses: when(caches && !is_sampled, counts.shared.coherence_misses),
             false_sharing: when(caches && !is_sampled, counts.shared.false_sharing),
+            remote_misses: when(has_nodes, counts.numa.remote_misses),
+            remote_prefetched: when(has_nodes && is_prefetching, counts.numa.remote_prefetched),
+            misplaced: when(has_nodes, counts.numa.misplaced),
+            // Bursts meet few pages when they are new.
+            first_touches: when(has_nodes && whole, counts.numa.first_touches),
             fetches: when(is_code, fetched.fetches),
             l1i_misses: when(is_code && machine.l1i.is_some(), fetched.l1i_misses),
             l2i_misses: when(is_code && machine.l2.is_some(), fetched.l2i_misses),
@@ -145,7 +159,7 @@ impl Known {
     }
 
     /// All of them by the words of reports.
-    pub(crate) fn by_word(&self) -> [(&'static str, Option<u64>); 30] {
+    pub(crate) fn by_word(&self) -> [(&'static str, Option<u64>); 34] {
         [
             ("loads", self.loads),
             ("stores", self.stores),
@@ -173,6 +187,10 @@ impl Known {
             ("invalidations", self.invalidations),
             ("coherence_misses", self.coherence_misses),
             ("false_sharing", self.false_sharing),
+            ("remote_misses", self.remote_misses),
+            ("remote_prefetched", self.remote_prefetched),
+            ("misplaced", self.misplaced),
+            ("first_touches", self.first_touches),
             ("fetches", self.fetches),
             ("l1i_misses", self.l1i_misses),
             ("l2i_misses", self.l2i_misses),
@@ -209,6 +227,12 @@ impl Known {
     pub(crate) fn false_sharing_ratio(&self) -> Option<f64> {
         let misses = self.coherence_misses.filter(|&misses| misses > 0)?;
         self.false_sharing.map(|of_others| of_others as f64 / misses as f64)
+    }
+
+    /// Part of the last-level misses that another node's memory serves.
+    pub(crate) fn remote_ratio(&self) -> Option<f64> {
+        let misses = self.llc_misses().filter(|&misses| misses > 0)?;
+        self.remote_misses.map(|remote| remote as f64 / misses as f64)
     }
 
     pub(crate) fn llc_misses(&self) -> Option<u64> {

@@ -135,12 +135,13 @@ fn totals(a: &Profile, b: &Profile, runs: [usize; 2]) -> Vec<(&'static str, u64,
         return Vec::new();
     }
     type Total = (&'static str, fn(&Known, &Profile) -> Option<u64>);
-    const TOTALS: [Total; 9] = [
+    const TOTALS: [Total; 10] = [
         ("accesses", |known, profile| known.loads.map(|_| profile.totals().accesses())),
         ("L1 misses", |known, profile| known.l1_load_misses.map(|_| profile.totals().l1_misses())),
         ("LLC misses", |known, profile| known.llc_load_misses.map(|_| profile.totals().llc_misses())),
         ("coherence misses", |known, _| known.coherence_misses),
         ("false sharing", |known, _| known.false_sharing),
+        ("remote misses", |known, _| known.remote_misses),
         ("page walks", |known, _| known.stlb_misses),
         ("wait cycles", |_, profile| (!profile.is_of_bus()).then(|| profile.wait_cycles(&profile.totals()))),
         ("stall cycles", |_, profile| profile.has_stalls().then(|| profile.totals().stall_cycles)),

@@ -336,6 +336,7 @@ pub(crate) fn counts(profile: &Profile) -> Vec<TableColumn> {
         TableColumn::Of(Column::L1iMisses, ["L1i", "misses"], 3),
         TableColumn::Of(Column::LlcMisses, ["LLC", "misses"], 1),
         TableColumn::Of(Column::LlcPrefetchedRatio, ["of them", "prefet%"], 4),
+        TableColumn::Of(Column::RemoteRatio, ["of them", "remote%"], 1),
         TableColumn::Of(Column::CoherenceMisses, ["coher.", "misses"], 1),
         TableColumn::Of(Column::FalseSharingRatio, ["of them", "false%"], 2),
         TableColumn::Of(Column::DtlbMisses, ["TLB", "misses"], 5),
@@ -402,7 +403,10 @@ pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>,
                 Content::Text(None | Some("")) | Content::Count(None) => false,
                 // No misses, or no prefetcher.
                 Content::Ratio(None)
-                    if matches!(column, Column::LlcPrefetchedRatio | Column::FalseSharingRatio) =>
+                    if matches!(
+                        column,
+                        Column::LlcPrefetchedRatio | Column::FalseSharingRatio | Column::RemoteRatio
+                    ) =>
                 {
                     false
                 }

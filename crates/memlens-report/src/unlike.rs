@@ -1,6 +1,6 @@
 //! What makes two profiles' figures unlike each other, besides their programs.
 
-use memlens_profile::{CacheInfo, MERGED_FROM, Profile, TlbInfo};
+use memlens_profile::{CacheInfo, MERGED_FROM, MachineInfo, Profile, TlbInfo};
 
 use crate::number::{UNKNOWN, size};
 
@@ -71,6 +71,10 @@ pub(crate) fn machine_differences(a: &Profile, b: &Profile) -> Vec<String> {
         tlb.as_ref().map_or(UNKNOWN.to_owned(), |tlb| format!("{} {}-way", tlb.entries, tlb.ways))
     };
     let cycles = |cycles: u32| format!("{cycles} cycles");
+    let remote = |machine: &MachineInfo| match machine.has_nodes() {
+        true => cycles(machine.remote_cycles()),
+        false => UNKNOWN.to_owned(),
+    };
     let (latencies_a, latencies_b) = (of_a.latencies, of_b.latencies);
     let figures = [
         ("L1d", cache(&of_a.l1d), cache(&of_b.l1d)),
@@ -85,6 +89,8 @@ pub(crate) fn machine_differences(a: &Profile, b: &Profile) -> Vec<String> {
         ("STLB", cycles(latencies_a.stlb_cycles), cycles(latencies_b.stlb_cycles)),
         ("walk", cycles(latencies_a.walk_access_cycles), cycles(latencies_b.walk_access_cycles)),
         ("another core", cycles(of_a.transfer_cycles()), cycles(of_b.transfer_cycles())),
+        ("nodes", of_a.nodes.max(1).to_string(), of_b.nodes.max(1).to_string()),
+        ("another node's memory", remote(of_a), remote(of_b)),
     ];
     let differ = figures.into_iter().filter(|(_, a, b)| a != b);
     let mut pieces: Vec<String> = differ.map(|(name, a, b)| format!("{name} {a} → {b}")).collect();

@@ -62,6 +62,8 @@ pub struct Counts {
     pub invalidations: u64,
     /// Misses for which other cores are to blame; all zero for data that one thread uses.
     pub shared: Shared,
+    /// From which memory nodes lines came; all zero where there is one.
+    pub numa: Numa,
     /// Instruction fetches; all zero where they are not modelled.
     pub fetched: Fetched,
     /// What samples say; all zero in modes that see every access.
@@ -89,6 +91,52 @@ impl Shared {
     pub fn piece(&self, from: f64, until: f64) -> Self {
         let part = between(from, until);
         Self { coherence_misses: part(self.coherence_misses), false_sharing: part(self.false_sharing) }
+    }
+}
+
+/// What memory nodes (NUMA) had to do with accesses. Units: events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numa {
+    /// Last-level misses of data whose line lies in the memory of another node than the core's.
+    pub remote_misses: u64,
+    /// Those of them whose lines a hardware prefetcher would have asked for before.
+    pub remote_prefetched: u64,
+    /// Those of the remote misses to a page that the core's node misses most: they would not be remote if the page lay there.
+    pub misplaced: u64,
+    /// Pages of which nobody had touched anything before: the kernel takes them from the node of the core that does.
+    pub first_touches: u64,
+}
+
+impl AddAssign<&Numa> for Numa {
+    fn add_assign(&mut self, other: &Numa) {
+        self.remote_misses += other.remote_misses;
+        self.remote_prefetched += other.remote_prefetched;
+        self.misplaced += other.misplaced;
+        self.first_touches += other.first_touches;
+    }
+}
+
+impl Numa {
+    /// See [`Sampled::piece`].
+    pub fn piece(&self, from: f64, until: f64) -> Self {
+        let part = between(from, until);
+        Self {
+            remote_misses: part(self.remote_misses),
+            remote_prefetched: part(self.remote_prefetched),
+            misplaced: part(self.misplaced),
+            first_touches: part(self.first_touches),
+        }
+    }
+
+    /// The same of other last-level misses: `part` of them.
+    fn of_misses(&self, part: f64) -> Self {
+        let of = |misses: u64| (misses as f64 * part) as u64;
+        Self {
+            remote_misses: of(self.remote_misses),
+            remote_prefetched: of(self.remote_prefetched),
+            misplaced: of(self.misplaced),
+            first_touches: self.first_touches,
+        }
     }
 }
 
@@ -206,20 +254,24 @@ impl Counts {
             walk_cycles: part(self.walk_cycles),
             invalidations: part(self.invalidations),
             shared: self.shared.piece(from, until),
+            numa: self.numa.piece(from, until),
             fetched: self.fetched.piece(from, until),
             sampled: self.sampled.piece(from, until),
         }
     }
 
     /// The same with other cache misses of data: each level's number is replaced by what its function makes of it, also
-    /// that of the misses that a prefetcher covers.
+    /// that of the misses that a prefetcher covers. Of the last level's as large a part is remote as before.
     pub fn with_misses(
         &self,
         l1: impl Fn(u64) -> u64,
         l2: impl Fn(u64) -> u64,
         llc: impl Fn(u64) -> u64,
     ) -> Self {
+        let left = llc(self.llc_load_misses) + llc(self.llc_store_misses);
+        let part = (left as f64 / self.llc_misses().max(1) as f64).min(1.0);
         Self {
+            numa: self.numa.of_misses(part),
             l1_load_misses: l1(self.l1_load_misses),
             l1_store_misses: l1(self.l1_store_misses),
             l2_load_misses: l2(self.l2_load_misses),
@@ -316,6 +368,7 @@ impl AddAssign<&Counts> for Counts {
         self.walk_cycles += other.walk_cycles;
         self.invalidations += other.invalidations;
         self.shared += &other.shared;
+        self.numa += &other.numa;
         self.fetched += &other.fetched;
         self.sampled += &other.sampled;
     }

@@ -20,6 +20,6 @@ mod kind;
 mod pattern_kind;
 
 pub use access::{AccessAttr, AccessKind, parts_of_line};
-pub use counts::{Counts, Fetched, Sampled, Shared};
+pub use counts::{Counts, Fetched, Numa, Sampled, Shared};
 pub use kind::{ObjectKind, ParseKindError};
 pub use pattern_kind::PatternKind;

@@ -12,6 +12,8 @@ use std::ops::Range;
 
 /// `MAP_ANONYMOUS` of Linux.
 const MAP_ANONYMOUS: u64 = 0x20;
+/// The same.
+const MADV_DONTNEED: u64 = 4;
 
 impl Process {
     pub(super) fn event(&mut self, thread: &mut Thread, number: usize, payload: &[u64]) {
@@ -19,7 +21,11 @@ impl Process {
         let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
         match EventKind::from_code(code as u16) {
             Some(EventKind::ThreadStart) => self.thread_start(thread, number, arguments),
-            // Advice changes pages, not what lies where; waiting is for those who model time.
+            // Advice changes pages, not what lies where.
+            Some(EventKind::MapAdvice) if argument(2) == MADV_DONTNEED => {
+                self.pages_are_gone(thread, page_range(argument(0), argument(1)));
+            }
+            // Waiting is for those who model time.
             Some(EventKind::ThreadExit | EventKind::MapAdvice | EventKind::Waits) => {}
             Some(EventKind::ThreadName) => thread.name = name_of([argument(0), argument(1)]),
             Some(EventKind::MapAdd) => {
@@ -39,7 +45,11 @@ impl Process {
                 let site = site.map(|slot| self.site(thread, slot));
                 self.space.map(range, path.as_deref(), site, !thread.pending.is_empty());
             }
-            Some(EventKind::MapRemove) => self.space.unmap(page_range(argument(0), argument(1))),
+            Some(EventKind::MapRemove) => {
+                let range = page_range(argument(0), argument(1));
+                self.pages_are_gone(thread, range.clone());
+                self.space.unmap(range);
+            }
             Some(EventKind::Break) => self.space.set_break(argument(1)),
             Some(EventKind::ModuleUnload) => {
                 self.space.remove_module(argument(0) as u32);

@@ -447,6 +447,31 @@ fn counts_by<C: Columns>(
         "those whose bytes the other cores had not written",
         &mut shared.false_sharing,
     );
+    let numa = &mut counts.numa;
+    none_or(
+        c,
+        "remote_misses",
+        "last-level misses whose line lies in another node's memory; null: none, or there is one node",
+        &mut numa.remote_misses,
+    );
+    none_or(
+        c,
+        "remote_prefetched",
+        "those of them that a hardware prefetcher covers",
+        &mut numa.remote_prefetched,
+    );
+    none_or(
+        c,
+        "misplaced",
+        "those of the remote misses whose node misses the page most",
+        &mut numa.misplaced,
+    );
+    none_or(
+        c,
+        "first_touches",
+        "pages that nobody had touched before; null: none, or there is one node",
+        &mut numa.first_touches,
+    );
     let fetched = &mut counts.fetched;
     none_or(
         c,

@@ -254,6 +254,7 @@ impl<'a> Objects<'a> {
             Column::LlcMissRatio => Column::LlcMisses,
             Column::LlcPrefetchedRatio => Column::LlcPrefetched,
             Column::FalseSharingRatio => Column::FalseSharing,
+            Column::RemoteRatio => Column::RemoteMisses,
             column if is_of_some(column) => return Ok(None),
             _ => column,
         };

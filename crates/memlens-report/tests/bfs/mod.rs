@@ -26,6 +26,7 @@ pub fn machine() -> MachineInfo {
         has_brief_latencies: false,
         prefetcher_streams: 0,
         core: None,
+        nodes: 0,
         rules: "memlens".into(),
         inclusion: Some("non-inclusive".into()),
     }

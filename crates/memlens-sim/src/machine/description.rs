@@ -399,6 +399,12 @@ pub struct MachineDescription {
     /// Latency of a line that another core has modified, in core cycles; 0 = not known, see [`Self::transfer_cycles`].
     #[cfg_attr(feature = "std", serde(default))]
     pub transfer_latency_cycles: u32,
+    /// Memory nodes (NUMA), among which the cores are dealt in turn; 0 and 1: one. The model's caches do not use it.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub nodes: u16,
+    /// Latency of a line from another node's memory, in core cycles; 0 = not known.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub remote_latency_cycles: u32,
     /// What a hit in the second-level TLB costs more, in core cycles; 0 = not known. The model does not
     /// use it.
     #[cfg_attr(feature = "std", serde(default))]
@@ -506,6 +512,9 @@ impl MachineDescription {
     /// Binary digits of the prime: the odd part that the staged engine takes has no more.
     const PRIME_BITS: u32 = 10;
 
+    /// The most memory nodes.
+    const MAX_NODES: u16 = 64;
+
     /// The most streams that a prefetcher follows.
     const MAX_STREAMS: u32 = 4096;
 
@@ -560,6 +569,10 @@ impl MachineDescription {
         }
         if self.cores == 0 {
             return Err(ModelError::NoCores);
+        }
+        if self.nodes > self.cores.min(Self::MAX_NODES) {
+            let limit = self.cores.min(Self::MAX_NODES);
+            return Err(ModelError::TooManyNodes { nodes: self.nodes, limit });
         }
         Ok(())
     }
@@ -674,6 +687,14 @@ pub enum ModelError {
         streams: u32,
         /// The largest number allowed.
         limit: u32,
+    },
+    /// Each memory node has a core, and their numbers have room.
+    #[error("nodes: {nodes} memory nodes are more than {limit}, as many as there are cores and at most 64")]
+    TooManyNodes {
+        /// Its nodes.
+        nodes: u16,
+        /// The largest number allowed.
+        limit: u16,
     },
     /// The machine has no core.
     #[error("cores: at least one is needed")]

@@ -23,6 +23,9 @@ const SHARE_BYTES: u64 = 8 << 20;
 /// Where Linux describes the caches of the first processor.
 const CACHES: &str = "/sys/devices/system/cpu/cpu0/cache";
 
+/// Where Linux describes the memory nodes.
+const NODES: &str = "/sys/devices/system/node";
+
 /// The text of a file of this computer.
 pub(super) fn read_file(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
@@ -101,6 +104,8 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
         inclusion: Inclusion::NonInclusive,
         dram_latency_cycles: 300,
         transfer_latency_cycles: 100,
+        nodes: nodes(read),
+        remote_latency_cycles: 0,
         stlb_latency_cycles: 0,
         walk_access_cycles: 0,
         l1i,
@@ -131,6 +136,24 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
     }
     machine.spread_llc();
     machine
+}
+
+/// Memory nodes that have processors, as far as there are processors for us; 0: it is not told.
+fn nodes(read: &dyn Fn(&str) -> Option<String>) -> u16 {
+    let numbers = |what: &str| numbers(read(&format!("{NODES}/{what}"))?.trim());
+    let (Some(memory), Some(processors)) = (numbers("has_memory"), numbers("has_cpu")) else { return 0 };
+    let count = memory.iter().filter(|node| processors.contains(node)).count();
+    count.min(std::thread::available_parallelism().map_or(1, usize::from)) as u16
+}
+
+/// Numbers as the kernel lists them: `0-1,4`.
+fn numbers(list: &str) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for piece in list.split(',').filter(|piece| !piece.is_empty()) {
+        let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
+        numbers.extend(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?);
+    }
+    Some(numbers)
 }
 
 /// On a virtual machine, the part of the last level that is assumed to be served: see [`SHARE_BYTES`].
@@ -330,6 +353,22 @@ mod tests {
         assert_eq!((machine.l1d.bytes, machine.l1d.ways), (48 << 10, 12));
         let noted = |place: &str| machine.notes.iter().any(|note| note.contains(place));
         assert!(noted("L2 cache") && noted("last-level cache") && !noted("L1 data"), "{:?}", machine.notes);
+    }
+
+    #[test]
+    fn nodes_with_memory_and_processors_count() {
+        let nodes = |memory: &'static str, processors: &'static str| {
+            nodes(&|path| match path.strip_prefix(NODES)? {
+                "/has_memory" => Some(format!("{memory}\n")),
+                "/has_cpu" => Some(format!("{processors}\n")),
+                _ => None,
+            })
+        };
+        // The third one has memory only, as those of CXL have.
+        let most = std::thread::available_parallelism().map_or(1, usize::from) as u16;
+        assert_eq!(nodes("0-1,4", "0-1"), 2.min(most));
+        assert_eq!((nodes("0", "0"), nodes("", "0"), nodes("0-x", "0")), (1, 0, 0));
+        assert_eq!(numbers("0-2,5,7-8"), Some(Vec::from([0, 1, 2, 5, 7, 8])));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use alloc::string::{String, ToString};
 use core::fmt;
 
 /// The words that may stand on the left of `=`.
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 24] = [
     "l1i",
     "l1d",
     "l2",
@@ -32,6 +32,7 @@ const KEYS: [&str; 23] = [
     "prefetcher",
     "inclusion",
     "cores",
+    "nodes",
 ];
 
 /// What is wrong with an override, and where.
@@ -118,6 +119,10 @@ impl<'a> Piece<'a> {
         u32::try_from(self.number(expected)?).map_err(|_| self.error(expected))
     }
 
+    fn count(self, expected: &'static str) -> Result<u16, OverrideError> {
+        u16::try_from(self.small_number(expected)?).map_err(|_| self.error(expected))
+    }
+
     /// The pieces between commas.
     fn split(self) -> impl Iterator<Item = Piece<'a>> {
         let mut offset = self.offset;
@@ -149,6 +154,7 @@ impl MachineDescription {
     /// | `prefetcher=0` | so many streams of the hardware prefetcher; 0 = none |
     /// | `inclusion=exclusive` | or `inclusive`, `non-inclusive` |
     /// | `cores=8` | number of cores |
+    /// | `nodes=2` | number of memory nodes (NUMA) |
     ///
     /// The numbers' consistency is checked by [`MachineDescription::validate`], because several
     /// overrides may be needed to get from one consistent machine to another.
@@ -215,11 +221,8 @@ impl MachineDescription {
                 self.prefetcher.streams = if is_none { 0 } else { value.small_number(EXPECTED)? };
             }
             "inclusion" => self.inclusion = value.trimmed().one_of("an inclusion mode", &Inclusion::WORDS)?,
-            "cores" => {
-                let value = value.trimmed();
-                let cores = value.small_number("a number of cores")?;
-                self.cores = u16::try_from(cores).map_err(|_| value.error("a number of cores"))?;
-            }
+            "cores" => self.cores = value.trimmed().count("a number of cores")?,
+            "nodes" => self.nodes = value.trimmed().count("a number of memory nodes")?,
             _ => {
                 let nearest = nearest_word(&lower, KEYS);
                 return Err(OverrideError { nearest, ..key.error("a part of a machine") });
@@ -287,6 +290,8 @@ impl MachineDescription {
             inclusion: Inclusion::NonInclusive,
             dram_latency_cycles: 0,
             transfer_latency_cycles: 0,
+            nodes: 0,
+            remote_latency_cycles: 0,
             stlb_latency_cycles: 0,
             walk_access_cycles: 0,
             l1i,
