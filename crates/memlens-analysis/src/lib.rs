@@ -26,6 +26,7 @@
 //! | [`Remedy::Shorten`] | they are, on short ways that each begin anew and may end early: buckets of a hash table, binary trees | of these misses those of all nodes but one, or of two levels of three |
 //! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing), in the same object or beside it | these misses |
 //! | [`Remedy::PerThread`] | they do for bytes that several threads write | these misses |
+//! | [`Remedy::Place`] | pages lie in another memory node (NUMA) than the one that misses them most | what they wait longer for it |
 //!
 //! What glibc's malloc and the dynamic linker access has findings of huge pages only: their code is nobody's to change. Nor are the loops
 //! of its functions for memory and strings.
@@ -37,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod chase;
+mod nodes;
 mod pad;
 mod parallel;
 mod runtime_code;
@@ -54,6 +56,7 @@ use memlens_profile::{
 use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
 pub use chase::{Nodes, Searched};
+pub use nodes::FirstTouch;
 pub use pad::{Level, SetConflict};
 
 /// Smaller gains are not worth anybody's time, as a part of the whole wait.
@@ -166,6 +169,17 @@ pub enum Remedy {
         /// nothing to copy, but less to look at.
         one_writer_each: bool,
     },
+    /// Pages in the memory node whose cores miss them.
+    Place {
+        /// Last-level misses to another node's memory, of the accesses meant.
+        remote_misses: u64,
+        /// Those of them that would not be, if each page lay in the node that misses it most.
+        misplaced: u64,
+        /// Threads that have these.
+        users: usize,
+        /// The one thread that touched nearly all pages first. None: there are several, or it is not known.
+        first: Option<FirstTouch>,
+    },
 }
 
 impl Remedy {
@@ -182,6 +196,7 @@ impl Remedy {
             Self::Shorten { .. } => "shorten",
             Self::Separate { .. } => "separate",
             Self::PerThread { .. } => "per-thread",
+            Self::Place { .. } => "place",
         }
     }
 }
@@ -272,6 +287,7 @@ pub fn advice(profile: &Profile) -> Advice {
         found.extend(apart);
         found.extend(about.separate());
         found.extend(about.per_thread());
+        found.extend(about.place());
     }
     found.retain(|finding: &Finding| finding.gain.max(finding.time_gain.unwrap_or(0.0)) >= LEAST_GAIN);
     parallel::share_stalls(&known, &mut found);

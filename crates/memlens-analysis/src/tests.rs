@@ -1,7 +1,7 @@
 use memlens_profile::{
     AccessPattern, CacheInfo, CodeLocation, CoreInfo, Element, Field, FieldUse, StackIx, ThreadIx, TlbInfo,
 };
-use memlens_types::Shared;
+use memlens_types::{Numa, Shared};
 
 use super::*;
 
@@ -1311,4 +1311,42 @@ fn indices_that_are_gone_through_again_and_again_are_sorted() {
     assert_eq!(sorts(50, 1000, 1), None, "each line is come to as seldom as it can be");
     assert_eq!(sorts(10, 1000, 10), None, "other indices each time");
     assert!(sorts(10, 1000, 4).is_some(), "more often than others");
+}
+
+/// Two threads go through `b`, all of which the first has filled.
+#[test]
+fn memory_that_others_use_is_to_be_filled_by_them() {
+    let mut profile = profile();
+    profile.patterns.clear();
+    (profile.machine.nodes, profile.machine.latencies.remote_cycles) = (2, 450);
+    profile.threads.push(memlens_profile::Thread::default());
+    let place = |profile: &Profile| {
+        findings(profile).into_iter().find(|finding| matches!(finding.remedy, Remedy::Place { .. }))
+    };
+    profile.sum_cells();
+    assert_eq!(place(&profile), None, "nothing is remote");
+    let set = |profile: &mut Profile, cell: usize, thread, numa| {
+        profile.cells[cell].thread = ThreadIx(thread);
+        profile.cells[cell].counts.change(|counts| counts.numa = numa);
+        profile.sum_cells();
+    };
+    set(&mut profile, 1, 0, Numa { first_touches: 100, ..Numa::default() });
+    let theirs = Numa { remote_misses: 900, misplaced: 800, ..Numa::default() };
+    set(&mut profile, 2, 1, theirs);
+    let found = place(&profile).expect("a finding");
+    let first = Some(FirstTouch { thread: ThreadIx(0), code: CodeIx(1), pages: 100 });
+    assert_eq!(found.remedy, Remedy::Place { remote_misses: 900, misplaced: 800, users: 1, first });
+    assert_eq!((&found.objects, &found.code), (&vec![ObjectIx(1)], &vec![CodeIx(2)]));
+    // 800 misses wait 200 cycles less.
+    let whole = profile.wait_cycles(&profile.totals()) as f64;
+    assert!((found.gain - 800.0 * 200.0 / whole).abs() < 1e-9, "{}", found.gain);
+    // Both have filled a half: nobody alone. Of bursts nobody is known.
+    set(&mut profile, 2, 1, Numa { first_touches: 100, ..theirs });
+    assert!(matches!(place(&profile).expect("a finding").remedy, Remedy::Place { first: None, .. }));
+    set(&mut profile, 1, 0, Numa::default());
+    set(&mut profile, 2, 1, theirs);
+    assert!(matches!(place(&profile).expect("a finding").remedy, Remedy::Place { first: None, .. }));
+    // What all nodes miss alike lies nowhere better.
+    set(&mut profile, 2, 1, Numa { misplaced: 0, ..theirs });
+    assert_eq!(place(&profile), None);
 }

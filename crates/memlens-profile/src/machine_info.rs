@@ -196,14 +196,15 @@ impl MachineInfo {
     ///
     /// ```text
     /// (a − m₁)·L1 + (m₁ + f₁ − m₂ − f₂)·L2 + (m₂ + f₂ − m₃ − f₃)·LLC + (m₃ + f₃)·DRAM
-    /// + (t₁ − t₂)·STLB + w·WALK + c·(TRANSFER − LLC) + r·(REMOTE − DRAM)
+    /// + (t₁ − t₂)·STLB + w·WALK + c·(TRANSFER − LLC) + (r + p/OUTSTANDING)·(REMOTE − DRAM)
     /// ```
     ///
     /// *m₂* and *m₃* are without the misses whose lines a hardware prefetcher has asked for before: these wait for the
     /// second level. Fetches that hit the first level keep nobody waiting.
     ///
-    /// *c* coherence misses are misses of the first two levels that wait for another core instead of the last one, *r* remote misses,
-    /// without those that were prefetched, for another node's memory ([`Self::remote_cycles`]).
+    /// *c* coherence misses are misses of the first two levels that wait for another core instead of the last one, *r* remote misses
+    /// for another node's memory ([`Self::remote_cycles`]), without the *p* that were prefetched: of these as many lines are under way as the
+    /// core keeps, so that each comes later by its part of the difference.
     ///
     /// A level that is not modelled drops out: what would hit there is served by the next. Terms may go below 0, so that
     /// the wait of several rows is that of their sum: an access over two lines can miss twice, is then charged twice, and
@@ -215,8 +216,7 @@ impl MachineInfo {
         let cycles = levels.chain(self.by_level(fetched.l1i_misses, code)).map(Served::cycles).sum::<i128>();
         let apart = i128::from(counts.shared.coherence_misses)
             * i128::from(self.transfer_cycles() - self.shared_level_cycles())
-            + i128::from(counts.numa.remote_misses.saturating_sub(counts.numa.remote_prefetched))
-                * i128::from(self.remote_cycles() - self.latencies.dram_cycles);
+            + self.remote(counts);
         u64::try_from((cycles + self.translation(counts) + apart).max(0)).unwrap_or(u64::MAX)
     }
 
@@ -270,6 +270,14 @@ impl MachineInfo {
             0 => own + own / 10 * 7,
             known => known.max(own),
         }
+    }
+
+    fn remote(&self, counts: &Counts) -> i128 {
+        let farther = self.remote_cycles() - self.latencies.dram_cycles;
+        let a_prefetched = self.core.map_or(0, |core| farther / core.outstanding.max(1));
+        let prefetched = counts.numa.remote_prefetched;
+        let others = counts.numa.remote_misses.saturating_sub(prefetched);
+        i128::from(others) * i128::from(farther) + i128::from(prefetched) * i128::from(a_prefetched)
     }
 
     /// What serves a line that only other cores have had.
@@ -426,6 +434,10 @@ mod tests {
         assert_eq!(machine.wait_cycles(&counts), 2539 + 450);
         machine.latencies.remote_cycles = 100;
         assert_eq!((machine.wait_cycles(&counts), machine.remote_cycles()), (2539, 250));
+        // Of those that are prefetched ten are under way: 3·150 + 1·15.
+        machine.latencies.remote_cycles = 400;
+        machine.core = Some(CoreInfo { outstanding: 10, ..CoreInfo::default() });
+        assert_eq!(machine.wait_cycles(&counts), 2539 + 450 + 15);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! From objects to the code that touches them, and the tables of a part of a profile.
 
-use memlens_profile::{Cell, Frame, Object, ObjectBacking, ObjectIx, Profile};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use memlens_profile::{Cell, Frame, Object, ObjectBacking, ObjectIx, Profile, ThreadIx};
 use memlens_types::{Counts, ObjectKind};
 
 use crate::UnknownWord;
@@ -8,14 +11,16 @@ use crate::View;
 use crate::column::Column;
 use crate::field::{self, FieldIndex};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, fixed, heading, wrapped};
-use crate::header::{Fact, of_them_prefetched};
+use crate::header::{Fact, of_them_prefetched, of_them_remote};
 use crate::known::Known;
 use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::over_time;
 use crate::pattern::PatternWords;
 use crate::place::{frame_place, module_place, object_place, source_place};
-use crate::row::{By, CodeGroup, Row, Whole, by_code, by_path, leading_share, path_function, sort_rows};
+use crate::row::{
+    By, CodeGroup, Row, Whole, by_code, by_path, leading_share, path_function, sort_rows, thread_title,
+};
 use crate::styled::Layout;
 use crate::table::{
     ALLOCATED_AT, ALLOCATED_FROM, CALLED_FROM, TableColumn, cost_word, counts, field_columns, grid,
@@ -406,6 +411,7 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) ->
     modelled.extend(split("L2", known.l2_load_misses, known.l2_store_misses));
     modelled.extend(split("LLC", known.llc_load_misses, known.llc_store_misses));
     modelled.extend(known.llc_prefetched_ratio().map(of_them_prefetched));
+    modelled.extend(known.remote_ratio().map(of_them_remote));
     modelled.extend(known.dtlb_misses.map(|misses| format!("TLB {}", count(misses))));
     modelled.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
     modelled.extend(known.dram_reads.map(|reads| {
@@ -413,7 +419,34 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) ->
         format!("DRAM {} lines read{}", count(reads), written.unwrap_or_default())
     }));
     facts.push((modelled_word(profile), modelled));
+    if known.first_touches.is_some_and(|pages| pages > 0) {
+        facts.push(("by node", first_touches(profile, objects)));
+    }
     About { title, summary, facts }
+}
+
+/// Which threads touched pages first: they are of these threads' nodes.
+fn first_touches(profile: &Profile, objects: &Namesakes<'_>) -> Vec<String> {
+    const MOST: usize = 3;
+    let mut by_thread: BTreeMap<ThreadIx, u64> = BTreeMap::new();
+    let are_asked = objects.set();
+    for cell in profile.cells.iter().filter(|cell| are_asked.contains(&cell.object)) {
+        *by_thread.entry(cell.thread).or_default() += cell.counts.get().numa.first_touches;
+    }
+    let mut threads: Vec<_> = by_thread.into_iter().filter(|&(_, pages)| pages > 0).collect();
+    threads.sort_by_key(|&(thread, pages)| (Reverse(pages), thread));
+    let title = |thread: ThreadIx| profile.threads.get(thread.index()).map(|it| thread_title(profile, it));
+    let piece = |&(thread, pages): &(ThreadIx, u64)| Some(format!("{} by {}", count(pages), title(thread)?));
+    let mut pieces: Vec<String> = threads.iter().take(MOST).filter_map(piece).collect();
+    if let Some(first) = pieces.first_mut() {
+        *first = format!("pages first touched: {first}");
+    }
+    if threads.len() > MOST {
+        let pages = threads[MOST..].iter().map(|(_, pages)| pages).sum();
+        let others = plural((threads.len() - MOST) as u64, "other");
+        pieces.push(format!("{} by {others}", count(pages)));
+    }
+    pieces
 }
 
 /// How memory was backed: shares of what was in memory.

@@ -104,6 +104,15 @@ pub fn advice_json(profile: &Profile, advice: &Advice) -> Value {
                 entry["writers"] = (*writers).into();
                 entry["fields"] = names(fields).into();
             }
+            Remedy::Place { remote_misses, misplaced, users, first } => {
+                entry["remote_misses"] = (*remote_misses).into();
+                entry["misplaced"] = (*misplaced).into();
+                entry["users"] = (*users).into();
+                entry["first_touch"] = first.map_or(Value::Null, |first| {
+                    let thread = profile.threads.get(first.thread.index()).map(|thread| thread.tid);
+                    json!({"thread": thread, "pages": first.pages})
+                });
+            }
         }
         entry
     };

@@ -112,6 +112,15 @@ pub(super) fn to_do(profile: &Profile, finding: &Finding) -> String {
              and join them at the end; of a lock, or a count of readers, take it less often, have several, or let readers go without \
              writing (versions that they check, RCU)"
         }
+        Remedy::Place { first: Some(_), .. } => {
+            "the kernel takes a page from the node of the thread that first touches it: let each thread fill the part that it works on (of OpenMP the \
+             same schedule(static) for both loops), with threads bound to processors (OMP_PROC_BIND, taskset); of what is freed and allocated again, \
+             the page stays where it was"
+        }
+        Remedy::Place { first: None, .. } => {
+            "let the threads that touch a page first be those that work on it later, and bind them to processors (OMP_PROC_BIND, taskset), or move \
+             the pages (mbind, move_pages, numa_tonode_memory)"
+        }
     };
     text.to_owned()
 }

@@ -1,12 +1,12 @@
 //! A finding in words: what it is called, and what shows it.
 
-use memlens_analysis::{Finding, Level, Nodes, Remedy, Searched, SetConflict};
+use memlens_analysis::{Finding, FirstTouch, Level, Nodes, Remedy, Searched, SetConflict};
 use memlens_profile::place::{code_place, is_library, object_place, source_place};
 use memlens_profile::{CodeIx, FieldIx, Object, ObjectIx, PatternIndex, Profile};
 use memlens_types::PatternKind;
 
-use crate::number::count as short_count;
-use crate::row::row_number;
+use crate::number::{count as short_count, plural};
+use crate::row::{row_number, thread_title};
 
 /// How a gain in wait is to be read: how often lines go from core to core is known roughly, and how long that takes is no bound.
 pub(super) fn at_most(finding: &Finding) -> &'static str {
@@ -70,6 +70,7 @@ pub(super) fn title(profile: &Profile, finding: &Finding) -> String {
         Remedy::Separate { .. } => format!("false sharing in {name}"),
         Remedy::PerThread { one_writer_each: true, .. } => format!("threads hand {name} to each other"),
         Remedy::PerThread { .. } => format!("threads compete for {name}"),
+        Remedy::Place { .. } => format!("{name} in the memory of the nodes that use it"),
     }
 }
 
@@ -165,6 +166,13 @@ pub(super) fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
                 false => who_writes(profile, *writers, fields),
             }
         ),
+        Remedy::Place { remote_misses, misplaced, users, first } => format!(
+            "{} lines of it come from another node's memory, {} of them to pages that their node misses most, by {}{}",
+            short_count(*remote_misses),
+            percent(*misplaced as f64 / (*remote_misses).max(1) as f64),
+            plural(*users as u64, "thread"),
+            first.as_ref().map_or_else(String::new, |first| first_touched(profile, first))
+        ),
         Remedy::Prefetch { .. } | Remedy::Sort { .. } | Remedy::Pack { .. } | Remedy::Shorten { .. } => format!(
             "of {accesses} accesses {} miss the first level, {} the second, {} the last{}",
             part(counts.l1_misses()),
@@ -185,6 +193,14 @@ pub(super) fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
         lines.extend(conflicts.iter().map(in_few_sets));
     }
     lines
+}
+
+/// Who touched the pages first.
+fn first_touched(profile: &Profile, first: &FirstTouch) -> String {
+    let thread = profile.threads.get(first.thread.index());
+    let thread = thread.map_or_else(|| "one thread".to_owned(), |thread| thread_title(profile, thread));
+    let pages = plural(first.pages, "page");
+    format!("; {thread} touched its {pages} first, at {}", place(profile, first.code))
 }
 
 /// `#3, #4, #5 …`

@@ -19,6 +19,7 @@ mod formats;
 mod generated_code;
 mod import;
 mod merge;
+mod nodes;
 mod over_time;
 mod query;
 mod report;
