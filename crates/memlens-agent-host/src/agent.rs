@@ -18,14 +18,11 @@ use memlens_payload::{Carried, Payload, PayloadError};
 use thiserror::Error;
 
 use crate::address_room::{self, TooLittle};
+use crate::drawing_budget::{self, Reports};
 use crate::segment::Segment;
 
 include!(concat!(env!("OUT_DIR"), "/payload.rs"));
 
-/// Blocks that are drawn in a second and then taken to be enough: at some 2.5 µs each, 0.5 % of a processor.
-const BLOCKS_A_SECOND: f64 = 2000.0;
-/// Those of the start, when a program makes what it then works on.
-const BLOCKS_AT_FIRST: u32 = 256;
 /// What bursts of all processes together may take before their part of the time counts, in ns.
 const BURST_ADVANCE_NS: u64 = 10_000_000;
 /// The shortest time over which draws are counted.
@@ -132,6 +129,7 @@ pub struct AgentLosses {
 pub struct Agent {
     segment: Segment,
     library: PathBuf,
+    began: Instant,
     window_began: Instant,
     attached: Option<(Attached, Walk)>,
 }
@@ -173,7 +171,8 @@ impl Agent {
         configure(control, options);
         let descriptor = segment.file.as_raw_fd() as u32;
         control.reader_descriptor.store(descriptor + 1, Ordering::Relaxed);
-        Ok(Self { segment, library, window_began: Instant::now(), attached: None })
+        let now = Instant::now();
+        Ok(Self { segment, library, began: now, window_began: now, attached: None })
     }
 
     /// Lets a running process load the agent. `walk` follows its threads' stacks. When the value is dropped the agent is
@@ -235,6 +234,7 @@ impl Agent {
         Ok(Self {
             segment,
             library: PathBuf::new(),
+            began: Instant::now(),
             window_began: Instant::now(),
             attached: Some((attached, Walk(walk))),
         })
@@ -443,7 +443,7 @@ fn configure(control: &Control, options: &AgentOptions) {
     };
     control.always_from_bytes.store(always_from, Ordering::Relaxed);
     control.gap_shift.store(shift, Ordering::Relaxed);
-    control.window_limit.store(BLOCKS_AT_FIRST, Ordering::Relaxed);
+    control.window_limit.store(drawing_budget::AT_FIRST, Ordering::Relaxed);
     control.stack_bytes.store(options.stack_bytes.min(MAX_STACK_BYTES as u32), Ordering::Relaxed);
     let tick_ns = options.tick.map_or(0, |tick| u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX));
     control.tick_ns.store(tick_ns, Ordering::Relaxed);
@@ -490,7 +490,12 @@ impl Agent {
         }
         self.window_began = Instant::now();
         let control = self.control();
-        let limit = (BLOCKS_A_SECOND * elapsed.as_secs_f64()).max(1.0) as u32;
+        let reports = Reports {
+            count: control.drawn_blocks.load(Ordering::Relaxed),
+            took_ns: control.drawing_ns.load(Ordering::Relaxed),
+        };
+        // The next window is as long as this one was, as far as is known.
+        let limit = drawing_budget::limit(reports, self.began.elapsed(), elapsed);
         let drawn = control.window_blocks.swap(0, Ordering::Relaxed);
         let shift = control.gap_shift.load(Ordering::Relaxed);
         if drawn * 2 < limit && shift > LEAST_GAP_SHIFT && shift != NO_GAP {

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! agent.rs     what to watch; the environment of the program; the window of draws; losses
+//! drawing_budget.rs  how many blocks may be drawn
 //! segment.rs   the mapped segment, reader's side of its rings
 //! address_room.rs  whether a process with a limit of its address space has room for it
 //! program.rs   whether an ELF file's dynamic linker would preload the agent
@@ -13,6 +14,7 @@
 
 mod address_room;
 mod agent;
+mod drawing_budget;
 mod program;
 mod segment;
 

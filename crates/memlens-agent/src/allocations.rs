@@ -91,12 +91,13 @@ fn begun(segment: Segment, area: &ThreadArea, entry: Entry, allocation: Allocati
         return;
     }
     let stack = StackPart::from(entry.returned_sp(), control, area);
-    if !segment.write(Kind::Allocated, now_ns(), area, &allocation.words(), Some(stack)) {
+    let began_ns = now_ns();
+    if !segment.write(Kind::Allocated, began_ns, area, &allocation.words(), Some(stack)) {
         watched::remove(allocation.address);
         control.lost_allocations.fetch_add(1, Ordering::Relaxed);
         check_reader(control);
     } else if allocation.gap_bytes > 0 {
-        draw::count_drawn(control);
+        draw::count_drawn(control, now_ns().saturating_sub(began_ns));
     }
 }
 

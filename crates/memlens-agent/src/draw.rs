@@ -9,7 +9,7 @@
 //! away and a new one begins.
 //!
 //! R is a power of two in the segment. If more blocks are drawn between two looks of memlens than the window
-//! allows, the agent doubles R at once; memlens halves it again when there is room. A gap keeps the R that it was
+//! allows, the agent doubles R at once; memlens halves it again when there is room. How many that are follows from what reports take. A gap keeps the R that it was
 //! drawn with, and the record says which.
 //!
 //! Blocks from [`ALWAYS_FROM_BYTES`] on are watched in any case where some are.
@@ -139,8 +139,10 @@ impl ThreadDraw {
     }
 }
 
-/// Counts a drawn block, and doubles the mean gap when there were too many since memlens looked.
-pub fn count_drawn(control: &Control) {
+/// Counts a drawn block, whose report took so long, and doubles the mean gap when there were too many since memlens looked.
+pub fn count_drawn(control: &Control, took_ns: u64) {
+    control.drawing_ns.fetch_add(took_ns, Ordering::Relaxed);
+    control.drawn_blocks.fetch_add(1, Ordering::Relaxed);
     let drawn = control.window_blocks.fetch_add(1, Ordering::Relaxed) + 1;
     if drawn >= control.window_limit.load(Ordering::Relaxed).max(1) {
         let shift = control.gap_shift.load(Ordering::Relaxed);

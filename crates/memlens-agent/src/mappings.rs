@@ -59,11 +59,12 @@ pub unsafe extern "C" fn slow_mmap(
         let caller = entry.caller();
         let mapping = Allocation { address, size_bytes, gap_bytes, caller, ..Allocation::default() };
         let stack = StackPart::from(entry.returned_sp(), control, area);
-        if !segment.write(Kind::NewMapping, now_ns(), area, &mapping.words(), Some(stack)) {
+        let began_ns = now_ns();
+        if !segment.write(Kind::NewMapping, began_ns, area, &mapping.words(), Some(stack)) {
             control.lost_allocations.fetch_add(1, Ordering::Relaxed);
             check_reader(control);
         } else if gap_bytes > 0 {
-            draw::count_drawn(control);
+            draw::count_drawn(control, now_ns().saturating_sub(began_ns));
         }
     }
     start

@@ -45,7 +45,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -104,6 +104,10 @@ pub struct Control {
     pub window_blocks: AtomicU32,
     /// … and how many there may be before the gap is doubled.
     pub window_limit: AtomicU32,
+    /// What reporting drawn blocks has taken in all, in ns, …
+    pub drawing_ns: AtomicU64,
+    /// … and how many these were.
+    pub drawn_blocks: AtomicU64,
     /// Processes in which the agent was started.
     pub started: AtomicU32,
     /// Of those, processes whose calls of `malloc` do not reach the agent: the program has its own.
