@@ -250,6 +250,11 @@ impl Process {
         self.serial
     }
 
+    /// Pairs of an operand and an object that accesses were counted for, thread by thread.
+    pub fn cell_count(&self) -> usize {
+        self.all_threads().map(|thread| thread.references.cells().count()).sum()
+    }
+
     /// All threads, in the order of their start.
     pub(crate) fn all_threads(&self) -> impl Iterator<Item = &Thread> {
         self.threads.iter().flatten().map(|thread| &**thread)

@@ -22,8 +22,12 @@ use crate::streams::{self, Stream, say};
 use crate::system;
 
 /// The first partial profile comes early, so that short runs leave one, too; not so early that a start-up
-/// with many symbols pays for it twice.
+/// with many symbols pays for it twice; later where there is much to write.
 const FIRST_FLUSH: Duration = Duration::from_secs(5);
+/// By then it comes in any case …
+const LATEST_FIRST_FLUSH: Duration = Duration::from_secs(30);
+/// … though it may take more than its part of the time: what a cell is taken to need (CPython: 1.4 s for 300,000).
+const FLUSH_OF_CELL: Duration = Duration::from_micros(4);
 /// A partial profile may take this part of the time: flushes that take long become rare.
 const FLUSH_SHARE: u32 = 20;
 /// Words between two looks at the clock: some milliseconds of records.
@@ -50,6 +54,10 @@ pub trait Pipeline: RecordSink {
     }
     /// Accesses so far.
     fn accesses(&self) -> u64;
+    /// Rows that a profile would have now, about.
+    fn cell_count(&self) -> usize {
+        0
+    }
     /// The trace, if one is written: nothing more is added to it.
     fn take_trace(&mut self) -> Option<TraceWriter> {
         None
@@ -77,6 +85,10 @@ impl Pipeline for Process {
 
     fn accesses(&self) -> u64 {
         Process::accesses(self)
+    }
+
+    fn cell_count(&self) -> usize {
+        Process::cell_count(self)
     }
 
     fn take_trace(&mut self) -> Option<TraceWriter> {
@@ -127,6 +139,10 @@ impl Pipeline for Box<dyn Pipeline> {
         (**self).accesses()
     }
 
+    fn cell_count(&self) -> usize {
+        (**self).cell_count()
+    }
+
     fn take_trace(&mut self) -> Option<TraceWriter> {
         (**self).take_trace()
     }
@@ -155,6 +171,8 @@ pub struct Recorder<P> {
     next_progress: Option<Instant>,
     backing: BackingLooks,
     words_since_look: usize,
+    /// Whether there was a partial profile.
+    has_flushed: bool,
     /// A fault of ours; nothing is recorded after it.
     fault: Option<String>,
     has_complained: bool,
@@ -195,6 +213,7 @@ impl<P: Pipeline> Recorder<P> {
             next_progress: options.shows_progress.then_some(started + PROGRESS_EVERY),
             backing: BackingLooks::new(),
             words_since_look: 0,
+            has_flushed: false,
             fault: None,
             has_complained: false,
             family: None,
@@ -242,7 +261,8 @@ impl<P: Pipeline> Recorder<P> {
     fn look_at_the_clock(&mut self) {
         self.words_since_look = 0;
         let now = Instant::now();
-        if self.fault.is_none() && self.next_flush.is_some_and(|due| now >= due) {
+        if self.fault.is_none() && self.next_flush.is_some_and(|due| now >= due) && !self.is_too_early(now) {
+            self.has_flushed = true;
             self.flush_partial();
             let took = now.elapsed();
             let pause = self.options.flush_every.map(|every| every.max(took * FLUSH_SHARE));
@@ -256,6 +276,13 @@ impl<P: Pipeline> Recorder<P> {
             self.next_progress = Some(now + PROGRESS_EVERY);
             self.show_progress();
         }
+    }
+
+    /// Whether the first partial profile would take more than its part of the time until now.
+    fn is_too_early(&self, now: Instant) -> bool {
+        let cells = u32::try_from(self.process.cell_count()).unwrap_or(u32::MAX);
+        let due = FLUSH_OF_CELL.saturating_mul(cells).saturating_mul(FLUSH_SHARE).min(LATEST_FIRST_FLUSH);
+        !self.has_flushed && now - self.started < due
     }
 
     /// Writes what there is. Trouble is reported once; the program goes on unharmed.

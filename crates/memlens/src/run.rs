@@ -105,7 +105,7 @@ pub struct RecordArgs {
     pub follow: Option<Follow>,
 
     /// Write a partial profile every so many seconds, so that there is one when memlens is killed; 0: never. It may take a twentieth of the
-    /// time: where making one takes 0.4 s, they come every 8 s at most
+    /// time: where making one takes 0.4 s, they come every 8 s at most. The first comes after 5 s, or as long as 20 times what it is taken to need
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub flush_every: u64,
 
