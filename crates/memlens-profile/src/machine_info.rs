@@ -241,9 +241,15 @@ impl MachineInfo {
             }
             (_, others) => others,
         };
+        // Of one node nothing is remote, and older versions knew of none.
+        let (nodes, remote_cycles) = match self.has_nodes() || other.has_nodes() {
+            true => (other.nodes, other.latencies.remote_cycles),
+            false => (self.nodes, self.latencies.remote_cycles),
+        };
         let other = Self {
             core,
-            latencies: Latencies { transfer_cycles, ..other.latencies },
+            nodes,
+            latencies: Latencies { transfer_cycles, remote_cycles, ..other.latencies },
             has_assumed_latencies: self.has_assumed_latencies,
             has_brief_latencies: self.has_brief_latencies,
             llc_told_bytes: self.llc_told_bytes,
@@ -421,6 +427,18 @@ mod tests {
         };
         assert!(of(0).is_like(&of(45)) && of(45).is_like(&of(0)) && !of(30).is_like(&of(45)));
         assert!(!of(0).is_like(&machine()));
+    }
+
+    #[test]
+    fn machines_of_one_node_are_alike_whatever_is_known_of_others() {
+        let of = |nodes, remote_cycles| {
+            let mut machine = machine();
+            (machine.nodes, machine.latencies.remote_cycles) = (nodes, remote_cycles);
+            machine
+        };
+        assert!(of(0, 0).is_like(&of(1, 400)) && of(1, 400).is_like(&of(0, 0)));
+        assert!(!of(1, 0).is_like(&of(2, 0)) && !of(2, 0).is_like(&of(1, 0)));
+        assert!(!of(2, 300).is_like(&of(2, 400)) && of(2, 300).is_like(&of(2, 300)));
     }
 
     #[test]
