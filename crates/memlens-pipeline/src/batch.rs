@@ -104,28 +104,6 @@ pub enum Finding {
     FirstTouch,
 }
 
-impl Finding {
-    /// All kinds, in order.
-    pub const ALL: [Self; 16] = [
-        Self::L1,
-        Self::L2,
-        Self::Llc,
-        Self::L2Prefetched,
-        Self::LlcPrefetched,
-        Self::Dtlb,
-        Self::Stlb,
-        Self::Walk,
-        Self::Invalidation,
-        Self::Coherence,
-        Self::FalseSharing,
-        Self::UnclearSharing,
-        Self::Remote,
-        Self::RemotePrefetched,
-        Self::Misplaced,
-        Self::FirstTouch,
-    ];
-}
-
 impl Batch {
     /// An empty one, for this machine; `has_fetches`: instruction fetches may be among the accesses.
     pub fn new(machine: &MachineDescription, has_fetches: bool) -> Self {

@@ -111,36 +111,51 @@ impl Cells {
         *self.followers.entry(cell).or_default() += followers;
     }
 
-    /// Books what the model found.
-    pub fn book(&mut self, finding: Finding, found: Stretch<'_>) {
+    /// Books what the model found in a slice of time. `first` gets each cell before its first finding in that slice, with what it has until then.
+    pub fn book(
+        &mut self,
+        finding: Finding,
+        found: Stretch<'_>,
+        slice: u32,
+        mut first: impl FnMut(&Self, u32, &Misses),
+    ) {
+        let first = &mut first;
         // Each in a loop of its own.
         match finding {
-            Finding::L1 => self.book_usual(found, |usual| &mut usual.l1, |rest| &mut rest.l1),
-            Finding::L2 => self.book_usual(found, |usual| &mut usual.l2, |rest| &mut rest.l2),
-            Finding::Llc => self.book_usual(found, |usual| &mut usual.llc, |rest| &mut rest.llc),
+            Finding::L1 => self.book_usual(found, slice, first, |it| &mut it.l1, |it| &mut it.l1),
+            Finding::L2 => self.book_usual(found, slice, first, |it| &mut it.l2, |it| &mut it.l2),
+            Finding::Llc => self.book_usual(found, slice, first, |it| &mut it.llc, |it| &mut it.llc),
             Finding::L2Prefetched => {
-                self.book_usual(found, |usual| &mut usual.l2_prefetched, |rest| &mut rest.l2_prefetched);
+                self.book_usual(found, slice, first, |it| &mut it.l2_prefetched, |it| &mut it.l2_prefetched);
             }
             Finding::LlcPrefetched => {
-                self.book_usual(found, |usual| &mut usual.llc_prefetched, |rest| &mut rest.llc_prefetched);
+                self.book_usual(
+                    found,
+                    slice,
+                    first,
+                    |it| &mut it.llc_prefetched,
+                    |it| &mut it.llc_prefetched,
+                );
             }
-            Finding::Dtlb => self.book_usual(found, |usual| &mut usual.dtlb, |rest| &mut rest.dtlb),
-            Finding::Stlb => self.book_rest(found, |rest| &mut rest.stlb),
+            Finding::Dtlb => self.book_usual(found, slice, first, |it| &mut it.dtlb, |it| &mut it.dtlb),
             // Lines of page tables are not the object's: its DRAM reads are lines of its own.
             Finding::Walk => found.for_each_walk(|cell, walk| {
-                let row = self.row_of_misses(cell);
+                let row = self.row_of_misses(cell, slice, first);
                 let misses = self.misses.rest_mut(row);
                 misses.walk_accesses += u64::from(walk.entries_read);
                 misses.walk_cycles += u64::from(walk.cycles);
             }),
-            Finding::Invalidation => self.book_rest(found, |rest| &mut rest.invalidations),
-            Finding::Coherence => self.book_rest(found, |rest| &mut rest.coherence),
-            Finding::FalseSharing => self.book_rest(found, |rest| &mut rest.false_sharing),
-            Finding::UnclearSharing => self.book_rest(found, |rest| &mut rest.unclear_sharing),
-            Finding::Remote => self.book_rest(found, |rest| &mut rest.numa.remote_misses),
-            Finding::RemotePrefetched => self.book_rest(found, |rest| &mut rest.numa.remote_prefetched),
-            Finding::Misplaced => self.book_rest(found, |rest| &mut rest.numa.misplaced),
-            Finding::FirstTouch => self.book_rest(found, |rest| &mut rest.numa.first_touches),
+            Finding::Stlb => self.book_rest(found, slice, first, |it| &mut it.stlb),
+            Finding::Invalidation => self.book_rest(found, slice, first, |it| &mut it.invalidations),
+            Finding::Coherence => self.book_rest(found, slice, first, |it| &mut it.coherence),
+            Finding::FalseSharing => self.book_rest(found, slice, first, |it| &mut it.false_sharing),
+            Finding::UnclearSharing => self.book_rest(found, slice, first, |it| &mut it.unclear_sharing),
+            Finding::Remote => self.book_rest(found, slice, first, |it| &mut it.numa.remote_misses),
+            Finding::RemotePrefetched => {
+                self.book_rest(found, slice, first, |it| &mut it.numa.remote_prefetched);
+            }
+            Finding::Misplaced => self.book_rest(found, slice, first, |it| &mut it.numa.misplaced),
+            Finding::FirstTouch => self.book_rest(found, slice, first, |it| &mut it.numa.first_touches),
         }
     }
 
@@ -148,31 +163,48 @@ impl Cells {
     fn book_usual(
         &mut self,
         found: Stretch<'_>,
+        slice: u32,
+        first: &mut impl FnMut(&Self, u32, &Misses),
         of_usual: impl Fn(&mut Usual) -> &mut u32,
         of_rest: impl Fn(&mut Misses) -> &mut u64,
     ) {
         found.for_each(|cell, times| {
-            let row = self.row_of_misses(cell);
+            let row = self.row_of_misses(cell, slice, first);
             self.misses.count(row, times, &of_usual, &of_rest);
         });
     }
 
     #[inline(always)]
-    fn book_rest(&mut self, found: Stretch<'_>, counter: impl Fn(&mut Misses) -> &mut u64) {
+    fn book_rest(
+        &mut self,
+        found: Stretch<'_>,
+        slice: u32,
+        first: &mut impl FnMut(&Self, u32, &Misses),
+        counter: impl Fn(&mut Misses) -> &mut u64,
+    ) {
         found.for_each(|cell, times| {
-            let row = self.row_of_misses(cell);
+            let row = self.row_of_misses(cell, slice, first);
             *counter(self.misses.rest_mut(row)) += times;
         });
     }
 
-    /// The row of a cell's misses, to count one.
+    /// What the model found for a cell so far.
+    pub fn misses_of(&self, cell: u32) -> Misses {
+        self.misses.get(self.rows_of_misses[cell as usize])
+    }
+
+    /// The row of a cell's misses, to count one in a slice of time.
     #[inline(always)]
-    fn row_of_misses(&mut self, cell: u32) -> u32 {
+    fn row_of_misses(&mut self, cell: u32, slice: u32, first: &mut impl FnMut(&Self, u32, &Misses)) -> u32 {
         let row = &mut self.rows_of_misses[cell as usize];
         if *row == 0 {
             *row = self.misses.add_row();
         }
-        *row
+        let row = *row;
+        if self.misses.is_first_of(slice, row) {
+            first(self, cell, &self.misses.get(row));
+        }
+        row
     }
 
     /// Forgets all counts, not the cells.
@@ -286,7 +318,10 @@ mod tests {
         cells.add(cell, 5);
         cells.add_followers(cell, 2);
         cells.add_followers(cell, 1);
-        let row = cells.row_of_misses(cell);
+        let mut entered = Vec::new();
+        let row = cells.row_of_misses(cell, 1, &mut |_, cell, misses| entered.push((cell, *misses)));
+        cells.row_of_misses(cell, 1, &mut |_, _, _| panic!("it is not the first"));
+        assert_eq!(entered, [(cell, Misses::default())]);
         cells.misses.count(row, 2, |usual| &mut usual.l1, |rest| &mut rest.l1);
         let all: Vec<_> = cells.iter(|_| (AccessKind::Modify, 4)).collect();
         let expected = Counts {

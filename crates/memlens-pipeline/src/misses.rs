@@ -47,6 +47,8 @@ pub struct Usual {
     pub dtlb: u32,
     /// Where in [`MissTable::rest`] the rest is; 0: there is none.
     rest: u32,
+    /// In which slice of time something was counted last.
+    slice: u32,
 }
 
 /// The misses of many cells: by row, which the caller keeps.
@@ -68,6 +70,13 @@ impl MissTable {
     pub fn add_row(&mut self) -> u32 {
         self.usual.push(Usual::default());
         (self.usual.len() - 1) as u32
+    }
+
+    /// Something is to be counted, in this slice of time: whether it is the first in it.
+    #[inline(always)]
+    pub fn is_first_of(&mut self, slice: u32, row: u32) -> bool {
+        let last = &mut self.usual[row as usize].slice;
+        std::mem::replace(last, slice) != slice
     }
 
     /// Counts `times` of a kind that many cells have; `of_rest` is the same kind.
@@ -103,7 +112,7 @@ impl MissTable {
 
     /// All that was counted in a row.
     pub fn get(&self, row: u32) -> Misses {
-        let Usual { l1, l2, llc, l2_prefetched, llc_prefetched, dtlb, rest } = self.usual[row as usize];
+        let Usual { l1, l2, llc, l2_prefetched, llc_prefetched, dtlb, rest, .. } = self.usual[row as usize];
         let rest = self.rest[rest as usize];
         Misses {
             l1: rest.l1 + u64::from(l1),
@@ -119,7 +128,7 @@ impl MissTable {
     /// Forgets all counts, not the rows.
     pub fn zero(&mut self) {
         for usual in &mut self.usual {
-            *usual = Usual { rest: usual.rest, ..Usual::default() };
+            *usual = Usual { rest: usual.rest, slice: usual.slice, ..Usual::default() };
         }
         self.rest.fill(Misses::default());
     }
@@ -149,6 +158,8 @@ mod tests {
         }
         table.count(one, 7, |it| &mut it.dtlb, |it| &mut it.dtlb);
         table.rest_mut(one).stlb += 2;
+        assert_eq!([3, 3, 4].map(|slice| table.is_first_of(slice, one)), [true, false, true]);
+        assert!(table.is_first_of(4, other));
         l1(&mut table, other, 4);
         let expected = Misses { l1: 5 * most + 6, dtlb: 7, stlb: 2, ..Misses::default() };
         assert_eq!(table.get(one), expected);
@@ -156,6 +167,7 @@ mod tests {
         assert_eq!(table.get(0), Misses::default());
         table.zero();
         assert_eq!(table.get(one), Misses::default());
+        assert!(!table.is_first_of(4, one));
         // It has its place for the rest still, and nobody else has.
         l1(&mut table, one, most + 1);
         assert_eq!(table.get(one).l1, most + 1);

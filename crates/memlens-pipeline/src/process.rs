@@ -304,18 +304,20 @@ impl Process {
     fn book(&mut self, done: Batch, mut in_hand: Option<&mut Thread>) {
         self.takes_turns = done.took_turns();
         let Self { threads, timeline, blocks, .. } = self;
-        done.findings(|thread, finding, stretch| {
-            let thread = match &mut threads[thread] {
+        done.findings(|number, finding, stretch| {
+            let thread = match &mut threads[number] {
                 Some(thread) => &mut **thread,
                 None => match &mut in_hand {
                     Some(thread) => thread,
                     None => return,
                 },
             };
-            thread.references.cells_mut().book(finding, stretch);
-            timeline.book(finding, stretch, thread.references.cells(), blocks);
+            timeline.book(finding, stretch, (number, thread.references.cells_mut()), blocks);
         });
-        timeline.has_booked(done.instructions);
+        timeline.has_booked(done.instructions, |number| {
+            let thread = threads.get(number)?.as_deref().or(in_hand.as_deref())?;
+            Some(thread.references.cells())
+        });
         let stack = in_hand.as_deref().map(|thread| &thread.stack);
         let nobody = ShadowStack::new(0, 0..0);
         let stacks = Stacks::new(stack.unwrap_or(&nobody), &self.threads);

@@ -95,8 +95,9 @@ impl Process {
         let paths = builder.paths_of_cells(self.windows.paths().0, &operands);
         let Builder { mut profile, object_of, .. } = builder;
         profile.run.clock = Some(Clock::Instructions);
+        let cells = |number: usize| Some(self.threads.get(number)?.as_deref()?.references.cells());
         (profile.slices, profile.slice_uses) =
-            self.timeline.slices(self.instructions(), self.space.heap.objects(), |object| {
+            self.timeline.slices(self.instructions(), self.space.heap.objects(), cells, |object| {
                 object_of.get(&object).copied()
             });
         // Encoding comes next, and needs room.
