@@ -3,8 +3,12 @@
 pub(crate) mod decode;
 #[cfg(test)]
 mod objdump_tests;
+pub(crate) mod operands;
+#[cfg(test)]
+mod operands_tests;
 #[cfg(test)]
 mod tests;
+mod vectors;
 
 use crate::destination::Register;
 use crate::function_code::{AddressExpression, MemoryOperand};

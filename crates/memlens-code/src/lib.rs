@@ -12,11 +12,12 @@
 //! | which blocks, edges, dominators, loops has a function? | [`ControlFlow`], [`immediate_dominators`], [`Loops`] | x86-64, AArch64 |
 //! | does an operand's address come from another load of its loop, or from itself? | [`LoopCode::address_source`] | x86-64 |
 //! | which objects can each memory operand of a module touch? | [`points_to`] | x86-64 |
-//! | what does each instruction read, write and take? | [`effects()`] | x86-64 |
+//! | what does each instruction read, write and take? | [`effects()`] | x86-64, AArch64 |
 //!
 //! What is not of AArch64 takes all code for x86-64: callers ask it of that only. What [`FunctionCode`] asks of instructions,
-//! `instructions.rs` says as a trait; `x86_64.rs` and `aarch64.rs` answer. A64 is decoded in `aarch64/decode.rs`, x86-64 by
-//! `iced-x86`.
+//! `instructions.rs` says as a trait; `x86_64.rs` and `aarch64.rs` answer. Other questions have a file, with the answers of each architecture
+//! in a folder of its name. A64 is decoded in `aarch64/decode.rs`, which registers its instructions read and write is in
+//! `aarch64/operands.rs`; x86-64 is decoded by `iced-x86`.
 //!
 //! # Model of results
 //!
@@ -80,7 +81,7 @@ pub use control_flow::{
     linkage_cell,
 };
 pub use destination::{Base, Destination, Register};
-pub use effects::{Effects, Leads, RegisterSet, Unit, effects};
+pub use effects::{Effects, Leads, Order, RegisterSet, Unit, effects};
 pub use flow::{
     MAX_INSTRUCTIONS, ReturnsArgument, Target, result_destinations, returns_first_argument, slot_destinations,
 };

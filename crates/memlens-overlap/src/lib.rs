@@ -32,6 +32,9 @@
 //! asks for its lines in the meantime: gathers behind an unpredictable `if` overlap, steps of a binary search do not (`Astray` in
 //! `out_of_order.rs`; where the ways meet: `paths.rs`).
 //!
+//! Loads that acquire and barriers hold back what is behind them, as AArch64 has it; its stores that release do so in any case, because stores are
+//! written in order here, as on x86-64.
+//!
 //! Where it was measured how long a window's code took natively, the stalls are held against that: `held_to_time.rs`.
 //!
 //! Which accesses of a window miss is drawn: as often as the counts of the whole run say, those first that touch a line
@@ -48,7 +51,8 @@
 //!
 //! # Not modelled
 //!
-//! Execution ports, instruction fetch, what wrong guesses lead to that is not executed, cores that share what this one has for itself, and addresses that are guessed before stores
+//! Execution ports, instruction fetch, what wrong guesses lead to that is not executed, cores that share what this one has for itself, stores that are written in
+//! another order than the program's, loads that guess what a barrier in front of them will show, and addresses that are guessed before stores
 //! in front of them are known: all loads go before all stores whose bytes they do not read.
 #![forbid(unsafe_code)]
 
@@ -62,7 +66,7 @@ mod waits;
 mod windows;
 
 pub use out_of_order::{CoreLimits, LineRates, Schedulers};
-pub use paths::{CodeOf, Place};
+pub use paths::{Code, CodeOf, Place};
 pub use served::{Served, Service, Source};
 pub use waits::{HeldToTime, Operand, Waited, Waits, waits};
 pub use windows::Windows;

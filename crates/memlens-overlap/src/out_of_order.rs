@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-use memlens_code::{Effects, RegisterSet, Unit};
+use memlens_code::{Effects, Order, RegisterSet, Unit};
 use rustc_hash::FxHashMap;
 
 use crate::paths::{Join, MOST_BETWEEN};
@@ -250,6 +250,10 @@ pub(crate) struct Core {
     retired: Vec<f64>,
     oldest: usize,
     last_retired: f64,
+    /// When all that was loaded is there.
+    last_loaded: f64,
+    /// When accesses begin that something in front of them holds back.
+    accesses_from: f64,
     /// When each line under way is there.
     lines: FxHashMap<u16, f64>,
     words: FxHashMap<(u16, u8), Word>,
@@ -290,6 +294,8 @@ impl Core {
             retired: vec![0.0; places(limits.window)],
             oldest: 0,
             last_retired: 0.0,
+            last_loaded: 0.0,
+            accesses_from: 0.0,
             lines: FxHashMap::default(),
             words: FxHashMap::default(),
             outstanding: vec![(0.0, 0); places(limits.outstanding)],
@@ -347,7 +353,10 @@ impl Core {
         while self.recent.pop_front_if(|wait| wait.ends <= entered).is_some() {}
         let latest =
             |registers: RegisterSet| registers.iter().map(|it| self.ready[it]).fold(entered, f64::max);
-        let (addressed, read) = (latest(effects.address), latest(effects.reads));
+        let (mut addressed, read) = (latest(effects.address), latest(effects.reads));
+        if !accesses.is_empty() {
+            addressed = addressed.max(self.accesses_from);
+        }
         let (mut loaded, mut slowest) = (addressed, None);
         for it in accesses.iter().filter(|it| it.access.what.reads()) {
             let there = self.load(it, addressed);
@@ -363,7 +372,11 @@ impl Core {
         }
         let done = loaded.max(read) + f64::from(effects.latency_cycles);
         effects.writes.iter().for_each(|register| self.ready[register] = done);
+        let moved = addressed + f64::from(Effects::MOVE_CYCLES);
+        effects.moves.iter().for_each(|register| self.ready[register] = moved);
         let retired = may_retire.max(done);
+        self.last_loaded = self.last_loaded.max(loaded);
+        self.keep_order(effects.order, done, retired);
         if let Some(operand) = slowest {
             let wait = Wait { operand, begins: addressed.max(may_retire), ends: loaded };
             self.waits(wait, &mut waited);
@@ -379,6 +392,22 @@ impl Core {
             }
         }
         done
+    }
+
+    /// Accesses behind an instruction wait for it, or for what is in front of it.
+    fn keep_order(&mut self, order: Order, done: f64, retired: f64) {
+        let from = match order {
+            Order::Free => return,
+            Order::Acquire => done,
+            Order::AfterLoads => self.last_loaded,
+            Order::AfterAccesses => self.last_loaded.max(self.last_written),
+            Order::AfterAll => {
+                // They are fetched anew, as those behind a wrong guess are.
+                self.resumes = self.resumes.max(retired + WRONG_GUESS_CYCLES);
+                return;
+            }
+        };
+        self.accesses_from = self.accesses_from.max(from);
     }
 
     /// Retirement waits for a load. It would wait for less without the lines that came before: that part is theirs.
@@ -472,6 +501,8 @@ impl Core {
                 loads.fold(addressed, |loaded, it| loaded.max(self.load_astray(it, addressed, path.until)));
             let done = loaded.max(read) + f64::from(effects.latency_cycles);
             effects.writes.iter().for_each(|register| path.ready[register] = done);
+            let moved = addressed + f64::from(Effects::MOVE_CYCLES);
+            effects.moves.iter().for_each(|register| path.ready[register] = moved);
             true
         });
         self.astray = paths;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-use memlens_code::{Effects, Leads, RegisterSet, effects};
+use memlens_code::{Architecture, Effects, Leads, RegisterSet, effects};
 use rustc_hash::FxHashMap;
 
 /// An instruction: in which module, by the caller's number, and its address there (svma).
@@ -60,8 +60,19 @@ struct Function {
     instructions: Range<u32>,
 }
 
-/// The code of a function: its first address, and its bytes. None: it is not known.
-pub type CodeOf<'c> = dyn Fn(Place) -> Option<(u64, &'c [u8])> + 'c;
+/// The code of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code<'c> {
+    /// Whose it is.
+    pub architecture: Architecture,
+    /// Its first address (svma).
+    pub start: u64,
+    /// It.
+    pub bytes: &'c [u8],
+}
+
+/// The code of the function around a place. None: it is not known.
+pub type CodeOf<'c> = dyn Fn(Place) -> Option<Code<'c>> + 'c;
 
 /// Instructions behind a branch, [`MOST_BETWEEN`] at most. Sets of them have a bit for each.
 struct Near {
@@ -135,14 +146,16 @@ impl<'c> Paths<'c> {
         if place.module == Place::NO_MODULE {
             return None;
         }
-        let (start, code) = (self.code_of)(place)?;
-        if !(start..start + code.len() as u64).contains(&place.svma) {
+        let Code { architecture, start, bytes } = (self.code_of)(place)?;
+        let end = start + bytes.len() as u64;
+        if !(start..end).contains(&place.svma) {
             return None;
         }
         let first = self.instructions.len() as u32;
-        self.instructions.extend(effects(code, start).into_iter().map(|effects| (effects, place.module)));
+        let found = effects(architecture, bytes, start);
+        self.instructions.extend(found.into_iter().map(|effects| (effects, place.module)));
         let instructions = first..self.instructions.len() as u32;
-        let function = Function { end: start + code.len() as u64, instructions: instructions.clone() };
+        let function = Function { end, instructions: instructions.clone() };
         self.functions.insert(Place { svma: start, ..place }, function);
         Some(instructions)
     }
@@ -190,7 +203,9 @@ impl<'c> Paths<'c> {
         let mut writes = RegisterSet::default();
         for (at, &number) in near.instructions.iter().enumerate() {
             if between >> at & 1 == 1 {
-                writes |= self.effects(number).writes;
+                let effects = self.effects(number);
+                writes |= effects.writes;
+                writes |= effects.moves;
             }
         }
         Some(Join { at: self.effects(near.instructions[place]).at, writes })
@@ -322,7 +337,8 @@ mod tests {
             0xff, 0xd0, //       201c call rax
             0xeb, 0xfe, //       201e jmp 201e
         ];
-        let code_of = |place: Place| (0x2000..0x2020).contains(&place.svma).then_some((0x2000, &CODE[..]));
+        let code = Code { architecture: Architecture::X86_64, start: 0x2000, bytes: &CODE };
+        let code_of = |place: Place| (0x2000..0x2020).contains(&place.svma).then_some(code);
         let mut paths = Paths::new(&code_of);
         let mut join = |svma| {
             let branch = paths.number(Place { module: 1, svma }).expect("an instruction");
@@ -341,7 +357,8 @@ mod tests {
 
     #[test]
     fn ways_pass_no_other_access() {
-        let code_of = |place: Place| (0x1000..0x1012).contains(&place.svma).then_some((0x1000, &CODE[..]));
+        let code = Code { architecture: Architecture::X86_64, start: 0x1000, bytes: &CODE };
+        let code_of = |place: Place| (0x1000..0x1012).contains(&place.svma).then_some(code);
         let mut paths = Paths::new(&code_of);
         let mut at = |svma| paths.number(Place { module: 1, svma }).expect("an instruction");
         let [load, inc, test, jump, other, push] =

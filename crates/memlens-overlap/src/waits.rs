@@ -1,6 +1,8 @@
 //! What each operand's accesses wait, window by window.
 
 #[cfg(test)]
+mod aarch64_tests;
+#[cfg(test)]
 mod tests;
 
 use memlens_code::Leads;

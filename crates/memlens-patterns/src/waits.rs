@@ -1,8 +1,8 @@
 //! How much of their accesses' latency operands wait: `memlens-overlap`'s answer for a profile.
 
 use memlens_overlap::{
-    CoreLimits, HeldToTime, LineRates, Operand, Place, Schedulers, Served, Service, Source, Waits, Windows,
-    waits,
+    Code, CoreLimits, HeldToTime, LineRates, Operand, Place, Schedulers, Served, Service, Source, Waits,
+    Windows, waits,
 };
 use memlens_profile::{CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, NO_STALLS, Profile};
 use memlens_symbols::Module;
@@ -78,7 +78,8 @@ pub fn stall_parts<'a>(
     let code_of = |place: Place| {
         let symbols = symbols_of(ModuleIx(place.module))?;
         let function = symbols.function_at(place.svma)?;
-        Some((function.start, symbols.code(function.start, function.end)?))
+        let bytes = symbols.code(function.start, function.end)?;
+        Some(Code { architecture: symbols.architecture()?, start: function.start, bytes })
     };
     let found = waits(windows, core, &described, &code_of);
     let mut parts: Vec<Option<Parts>> = vec![None; profile.code.len()];

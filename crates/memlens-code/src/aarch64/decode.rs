@@ -35,7 +35,7 @@ use crate::instructions::Transfer;
 pub(crate) const ZVA_BYTES: u32 = 64;
 
 /// sp where an instruction can mean it, else the register that is zero.
-const SP: u8 = 31;
+pub(super) const SP: u8 = 31;
 
 /// Registers in a set: bit n is xn, bit 31 sp.
 pub(crate) type RegisterMask = u32;
@@ -129,14 +129,14 @@ impl Decoded {
 
 /// An instruction's word, and its address.
 #[derive(Clone, Copy)]
-struct Word {
+pub(crate) struct Word {
     bits: u32,
     pc: u64,
 }
 
 /// Decodes an instruction at `pc` (svma).
 pub(crate) fn decode(bits: u32, pc: u64) -> Decoded {
-    let word = Word { bits, pc };
+    let word = Word::new(bits, pc);
     let decoded = word.decode();
     Decoded { sets_flags: decoded.sets_flags || word.sets_flags(), ..decoded }
 }
@@ -184,12 +184,12 @@ impl Word {
 }
 
 /// The register's bit, where its number 31 means the one that is zero.
-fn mask(register: u8) -> RegisterMask {
+pub(super) fn mask(register: u8) -> RegisterMask {
     if register == SP { 0 } else { 1 << register }
 }
 
 /// The register's bit, where its number 31 means sp.
-fn mask_sp(register: u8) -> RegisterMask {
+pub(super) fn mask_sp(register: u8) -> RegisterMask {
     1 << register
 }
 
@@ -214,12 +214,16 @@ fn modify(size_bytes: u32, address: AddressExpression) -> Access {
 }
 
 impl Word {
+    pub(crate) fn new(bits: u32, pc: u64) -> Self {
+        Self { bits, pc }
+    }
+
     /// Bits `high` to `low`, both included.
-    fn field(self, high: u32, low: u32) -> u32 {
+    pub(crate) fn field(self, high: u32, low: u32) -> u32 {
         (self.bits >> low) & (u32::MAX >> (31 - (high - low)))
     }
 
-    fn bit(self, at: u32) -> bool {
+    pub(crate) fn bit(self, at: u32) -> bool {
         self.field(at, at) == 1
     }
 
@@ -229,28 +233,28 @@ impl Word {
         i64::from((self.field(high, low) << (32 - width)) as i32 >> (32 - width))
     }
 
-    fn matches(self, mask: u32, value: u32) -> bool {
+    pub(crate) fn matches(self, mask: u32, value: u32) -> bool {
         self.bits & mask == value
     }
 
-    fn rd(self) -> u8 {
+    pub(crate) fn rd(self) -> u8 {
         self.field(4, 0) as u8
     }
 
-    fn rn(self) -> u8 {
+    pub(crate) fn rn(self) -> u8 {
         self.field(9, 5) as u8
     }
 
-    fn rm(self) -> u8 {
+    pub(crate) fn rm(self) -> u8 {
         self.field(20, 16) as u8
     }
 
-    fn rt2(self) -> u8 {
+    pub(crate) fn rt2(self) -> u8 {
         self.field(14, 10) as u8
     }
 
     /// Whether it is one of 64 bits.
-    fn is_wide(self) -> bool {
+    pub(crate) fn is_wide(self) -> bool {
         self.bit(31)
     }
 

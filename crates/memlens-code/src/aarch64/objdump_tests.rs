@@ -19,11 +19,11 @@ const MOST_SHOWN: usize = 20;
 type WriteBack = Option<(u8, Option<i64>)>;
 
 /// What a disassembly says of an instruction.
-struct Text<'a> {
-    pc: u64,
-    word: u32,
-    mnemonic: &'a str,
-    operands: Vec<&'a str>,
+pub(super) struct Text<'a> {
+    pub(super) pc: u64,
+    pub(super) word: u32,
+    pub(super) mnemonic: &'a str,
+    pub(super) operands: Vec<&'a str>,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -65,7 +65,7 @@ fn text(line: &str) -> Option<Text<'_>> {
 }
 
 /// A general-purpose register and its bytes; 31 is sp, 32 zero.
-fn general(name: &str) -> Option<(u8, u32)> {
+pub(super) fn general(name: &str) -> Option<(u8, u32)> {
     match name {
         "sp" => return Some((31, 8)),
         "wsp" => return Some((31, 4)),
@@ -544,8 +544,8 @@ fn check(text: &Text<'_>, count: &mut Count) {
     }
 }
 
-/// Everything that a disassembly has; false: there is no objdump.
-fn compare(options: &[&str], file: &Path, count: &mut Count) -> bool {
+/// Everything that a disassembly has goes to `check`; false: there is no objdump.
+fn disassemble(options: &[&str], file: &Path, check: &mut impl FnMut(&Text<'_>)) -> bool {
     let child = Command::new(OBJDUMP)
         .args(options)
         .arg(file)
@@ -557,11 +557,40 @@ fn compare(options: &[&str], file: &Path, count: &mut Count) -> bool {
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     for line in lines.map_while(Result::ok) {
         if let Some(text) = text(&line) {
-            check(&text, count);
+            check(&text);
         }
     }
     child.wait().expect("it ends");
     true
+}
+
+/// The same of the libraries.
+pub(super) fn of_libraries(check: &mut impl FnMut(&Text<'_>)) {
+    let files = std::env::var("MEMLENS_A64_FILES").unwrap_or_else(|_| LIBRARY.to_owned());
+    for file in files.split(':').map(Path::new).filter(|file| file.exists()) {
+        if !disassemble(&["-d", "-z"], file, check) {
+            eprintln!("skipped: no {OBJDUMP}");
+        }
+    }
+}
+
+/// The same of random words: instructions that no compiler makes are seldom in libraries. Names tell the file of one test from another's.
+pub(super) fn of_random_words(name: &str, check: &mut impl FnMut(&Text<'_>)) {
+    let words: usize =
+        std::env::var("MEMLENS_A64_WORDS").ok().and_then(|words| words.parse().ok()).unwrap_or(1 << 17);
+    let mut state = 1u64;
+    let mut bytes = Vec::with_capacity(4 * words);
+    for _ in 0..words {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        bytes.extend(((state >> 32) as u32).to_le_bytes());
+    }
+    let file = std::env::temp_dir().join(format!("memlens-a64-{name}-{}.bin", std::process::id()));
+    std::fs::write(&file, bytes).expect("a file");
+    let found = disassemble(&["-D", "-z", "-b", "binary", "-m", "aarch64"], &file, check);
+    let _ = std::fs::remove_file(&file);
+    if !found {
+        eprintln!("skipped: no {OBJDUMP}");
+    }
 }
 
 fn report(count: &Count) {
@@ -571,40 +600,24 @@ fn report(count: &Count) {
          {scalable} of SVE; unchecked: {unchecked:?}; {} wrong",
         wrong.len()
     );
+    assert_none(wrong);
+}
+
+pub(super) fn assert_none(wrong: &[String]) {
     wrong.iter().take(MOST_SHOWN).for_each(|one| println!("{one}"));
     assert!(wrong.is_empty(), "{} differ", wrong.len());
 }
 
 #[test]
 fn libraries_as_objdump_has_them() {
-    let files = std::env::var("MEMLENS_A64_FILES").unwrap_or_else(|_| LIBRARY.to_owned());
     let mut count = Count::default();
-    for file in files.split(':').map(Path::new).filter(|file| file.exists()) {
-        if !compare(&["-d", "-z"], file, &mut count) {
-            eprintln!("skipped: no {OBJDUMP}");
-        }
-    }
+    of_libraries(&mut |text| check(text, &mut count));
     report(&count);
 }
 
-/// Instructions that no compiler makes are seldom in libraries.
 #[test]
 fn random_words_as_objdump_has_them() {
-    let words: usize =
-        std::env::var("MEMLENS_A64_WORDS").ok().and_then(|words| words.parse().ok()).unwrap_or(1 << 17);
-    let mut state = 1u64;
-    let mut bytes = Vec::with_capacity(4 * words);
-    for _ in 0..words {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        bytes.extend(((state >> 32) as u32).to_le_bytes());
-    }
-    let file = std::env::temp_dir().join(format!("memlens-a64-{}.bin", std::process::id()));
-    std::fs::write(&file, bytes).expect("a file");
     let mut count = Count::default();
-    let found = compare(&["-D", "-z", "-b", "binary", "-m", "aarch64"], &file, &mut count);
-    let _ = std::fs::remove_file(&file);
-    if !found {
-        eprintln!("skipped: no {OBJDUMP}");
-    }
+    of_random_words("decoded", &mut |text| check(text, &mut count));
     report(&count);
 }

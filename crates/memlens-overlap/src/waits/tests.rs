@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::out_of_order::{LineRates, Schedulers};
+use crate::paths::Code;
 use crate::served::{Service, Source};
+use memlens_code::Architecture;
 use memlens_locality::Reference;
 use memlens_types::AccessKind;
 
-const CORE: CoreLimits = CoreLimits {
+pub(super) const CORE: CoreLimits = CoreLimits {
     width: 4,
     window: 240,
     scheduled: 97,
@@ -25,7 +27,7 @@ const CORE: CoreLimits = CoreLimits {
 };
 
 /// The part of the latency that is waited for, by operand.
-fn parts_of(found: &[Waited]) -> Vec<f64> {
+pub(super) fn parts_of(found: &[Waited]) -> Vec<f64> {
     found.iter().map(|it| it.waited_cycles / it.latency_cycles).collect()
 }
 
@@ -39,15 +41,31 @@ fn parts(
     parts_of(&found(code, accesses, served, core, (0, 0)))
 }
 
+/// An access: where its instruction is, which of its operands, what it does, its address.
+pub(super) type Access = (u64, u8, AccessKind, u64);
+
 /// What is found of each operand whose accesses are served like this, in code in which a loop that touches no memory, there, goes round so
 /// many times behind each access of the first instruction.
 fn found(
     code: &[u8],
-    accesses: &[(u64, u8, AccessKind, u64)],
+    accesses: &[Access],
+    served: &[Served],
+    core: CoreLimits,
+    in_loop: (u64, usize),
+) -> Vec<Waited> {
+    let code = Code { architecture: Architecture::X86_64, start: 0x1000, bytes: code };
+    let found = found_in(code, accesses, served, core, in_loop);
+    (0..found.operands.len() as u32).map(|it| found.operands[&it]).collect()
+}
+
+/// The same in code of any architecture, operands by number, which rises with their instructions' addresses.
+pub(super) fn found_in(
+    code: Code<'_>,
+    accesses: &[Access],
     served: &[Served],
     core: CoreLimits,
     (in_loop, rounds): (u64, usize),
-) -> Vec<Waited> {
+) -> Waits {
     let numbers: Vec<(u64, u8)> = {
         let mut all: Vec<_> = accesses.iter().map(|&(at, operand, ..)| (at, operand)).collect();
         all.sort_unstable();
@@ -80,12 +98,10 @@ fn found(
         (at as u32, Operand { place: Place { module: 0, svma }, operand, served: served[at].clone() })
     };
     let operands = numbers.iter().enumerate().map(operand).collect();
-    let code_of = |_: Place| Some((0x1000, code));
-    let found = waits(&windows, core, &operands, &code_of);
-    (0..numbers.len() as u32).map(|it| found.operands[&it]).collect()
+    waits(&windows, core, &operands, &|_: Place| Some(code))
 }
 
-fn always(cycles: f64) -> Served {
+pub(super) fn always(cycles: f64) -> Served {
     Served {
         hit_cycles: 4.0,
         prefetched_cycles: None,
@@ -93,11 +109,11 @@ fn always(cycles: f64) -> Served {
     }
 }
 
-fn is_near(value: f64, expected: f64) -> bool {
+pub(super) fn is_near(value: f64, expected: f64) -> bool {
     (value / expected - 1.0).abs() < 0.05
 }
 
-fn loads(at: u64, count: u64) -> Vec<(u64, u8, AccessKind, u64)> {
+pub(super) fn loads(at: u64, count: u64) -> Vec<(u64, u8, AccessKind, u64)> {
     (0..count).map(|n| (at, 0, AccessKind::Load, n << 12)).collect()
 }
 
