@@ -14,6 +14,7 @@ use crate::destination::Register;
 use crate::function_code::{AddressExpression, MemoryOperand};
 use crate::instructions::{Constant, Instructions, Known, Made, Place, Transfer, Width};
 use decode::{Decoded, Effect, decode};
+use operands::Operands;
 
 /// Bytes of an instruction.
 pub(crate) const INSTRUCTION_BYTES: u64 = 4;
@@ -43,6 +44,17 @@ impl A64Instruction {
 
     pub(crate) fn decoded(self) -> Decoded {
         decode(self.word, self.pc)
+    }
+
+    /// The registers of the instruction, which was decoded to this.
+    pub(crate) fn operands(self, decoded: &Decoded) -> Operands {
+        operands::operands(self.word, self.pc, decoded)
+    }
+
+    /// The second general-purpose register that a load of a pair fills.
+    pub(crate) fn second_loaded(self) -> Option<Register> {
+        let is_pair = self.word & 0x3c40_0000 == 0x2840_0000;
+        unless_zero((self.word >> 10 & 31) as u8).filter(|_| is_pair)
     }
 
     /// Whether it is what assemblers fill gaps with: `nop`, or zeros.

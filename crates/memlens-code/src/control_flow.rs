@@ -6,7 +6,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 use crate::aarch64::{self, A64Instruction};
 use crate::architecture::Architecture;
-use crate::instructions::Transfer;
+use crate::instructions::{Place, Transfer};
 use crate::x86_64;
 
 /// An instruction, as far as control flow goes.
@@ -128,6 +128,19 @@ impl ControlFlow<A64Instruction> {
     }
 }
 
+impl<I> ControlFlow<I> {
+    /// The position of the instruction at an address.
+    pub fn instruction_at(&self, address: u64) -> Option<usize> {
+        let at = self.by_address.binary_search_by_key(&address, |known| known.0).ok()?;
+        Some(self.by_address[at].1)
+    }
+
+    /// The block of an instruction.
+    pub fn block_of(&self, instruction: usize) -> usize {
+        self.block_of[instruction]
+    }
+}
+
 impl<I: Step> ControlFlow<I> {
     fn of(instructions: Vec<I>, parts: &[(u64, &[u8])]) -> Self {
         // The first instruction of each part, to which nothing falls through.
@@ -141,15 +154,11 @@ impl<I: Step> ControlFlow<I> {
         flow
     }
 
-    /// The position of the instruction at an address.
-    pub fn instruction_at(&self, address: u64) -> Option<usize> {
-        let at = self.by_address.binary_search_by_key(&address, |known| known.0).ok()?;
-        Some(self.by_address[at].1)
-    }
-
-    /// The block of an instruction.
-    pub fn block_of(&self, instruction: usize) -> usize {
-        self.block_of[instruction]
+    /// The same without what instructions do.
+    pub(crate) fn places(self) -> ControlFlow<Place> {
+        let Self { instructions, blocks, by_address, block_of } = self;
+        let place = |it: &I| Place { pc: it.pc(), next: it.next_pc(), transfer: it.transfer() };
+        ControlFlow { instructions: instructions.iter().map(place).collect(), blocks, by_address, block_of }
     }
 
     /// Blocks in reverse postorder from the entry; unreachable ones are left out.

@@ -10,7 +10,7 @@
 //! | what does an instruction touch, what does a sample wait for, where does a pointer come from? | [`FunctionCode`] | x86-64, AArch64 |
 //! | where does the result of a call go? | [`result_destinations`], below | x86-64, AArch64 |
 //! | which blocks, edges, dominators, loops has a function? | [`ControlFlow`], [`immediate_dominators`], [`Loops`] | x86-64, AArch64 |
-//! | does an operand's address come from another load of its loop, or from itself? | [`LoopCode::address_source`] | x86-64 |
+//! | does an operand's address come from another load of its loop, or from itself? | [`LoopCode::address_source`] | x86-64, AArch64 |
 //! | which objects can each memory operand of a module touch? | [`points_to`] | x86-64 |
 //! | what does each instruction read, write and take? | [`effects()`] | x86-64, AArch64 |
 //!

@@ -1,13 +1,13 @@
-//! Machine code: its control flow, results of calls, what operands touch, and detours that prefetch. All bytes are taken for
-//! x86-64, and for AArch64.
+//! Machine code: its control flow, what its instructions read and write, where addresses come from, results of calls, what operands
+//! touch, and detours that prefetch. All bytes are taken for x86-64, and for AArch64.
 
 use std::collections::BTreeSet;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use memlens_code::{
-    Architecture, Callee, ControlFlow, FunctionCode, FunctionParts, LoopCode, Loops, Register, SampleSkid,
-    Step, Surroundings, Transfer, calls_alike, immediate_dominators, linkage_cell, points_to,
-    result_destinations, returns_first_argument, slot_destinations,
+    Architecture, Callee, ControlFlow, FunctionCode, FunctionParts, LoopCode, Loops, Register, RegisterSet,
+    SampleSkid, Step, Surroundings, Transfer, calls_alike, effects, immediate_dominators, linkage_cell,
+    points_to, result_destinations, returns_first_argument, slot_destinations,
 };
 use memlens_prefetch::{Detour, Function, Jump, jumps, plan};
 
@@ -88,7 +88,7 @@ pub(crate) fn check(bytes: &[u8]) {
     if flow.blocks.len() <= MOST_BLOCKS {
         check_loops(&flow);
     }
-    check_loop_code(&flow, &parts);
+    check_loop_code(Architecture::X86_64, &flow, &parts);
     check_points_to(&flow, &parts);
     check_detours(&parts);
     let pcs = flow.instructions.iter().map(Instruction::ip);
@@ -98,6 +98,7 @@ pub(crate) fn check(bytes: &[u8]) {
     if flow.blocks.len() <= MOST_BLOCKS {
         check_loops(&flow);
     }
+    check_loop_code(Architecture::AArch64, &flow, &parts);
     check_questions(Architecture::AArch64, flow.instructions.iter().map(|one| one.pc), &parts);
 }
 
@@ -197,12 +198,28 @@ fn check_loops<I: Step>(flow: &ControlFlow<I>) {
     }
 }
 
-fn check_loop_code(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
-    let loop_code = LoopCode::new(parts);
-    for instruction in &flow.instructions {
-        if let Some(memlens_code::AddressSource::LoadedBy(load)) = loop_code.address_source(instruction.ip())
-        {
+/// Loads that bring addresses are instructions of the function; effects are those of its instructions, and their registers have numbers.
+fn check_loop_code<I: Step>(of: Architecture, flow: &ControlFlow<I>, parts: &[(u64, &[u8])]) {
+    let loop_code = LoopCode::new(of, parts);
+    for pc in flow.instructions.iter().map(Step::pc) {
+        if let Some(memlens_code::AddressSource::LoadedBy(load)) = loop_code.address_source(pc) {
             assert!(flow.instruction_at(load).is_some());
+            assert!(loop_code.loaders(pc).contains(&load));
+        }
+        let links = loop_code.links(pc);
+        assert!(links <= parts.iter().map(|part| part.1.len()).sum(), "{links} links");
+        if let Some(start) = loop_code.loop_at(pc) {
+            assert!(loop_code.loop_places(start).is_some());
+        }
+    }
+    for &(start, code) in parts {
+        let found = effects(of, code, start);
+        assert!(found.is_sorted_by(|one, other| one.next <= other.at));
+        for it in found {
+            assert!(start <= it.at && it.next <= start + code.len() as u64);
+            let sets = [it.address, it.reads, it.writes, it.moves];
+            assert!(sets.into_iter().flat_map(RegisterSet::iter).all(|number| number < RegisterSet::COUNT));
+            assert!(it.touches_memory || it.moves == RegisterSet::default() || of == Architecture::AArch64);
         }
     }
 }

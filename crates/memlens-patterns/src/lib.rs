@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
-use memlens_code::{AddressSource as CodeSource, Architecture, LoopCode, LoopPlaces};
+use memlens_code::{AddressSource as CodeSource, LoopCode, LoopPlaces};
 use memlens_locality::{AddressSource, FoundPattern, Pattern, PatternKind, Patterns};
 use memlens_profile::{AccessPattern, CodeIx, CodeLocation, ModuleIx, ObjectIx, ObjectPattern, Profile};
 use memlens_symbols::Module;
@@ -218,9 +218,11 @@ impl Sources {
             }
         }
         for ((module, start, end), offsets) in by_function {
-            let symbols = symbols_of(module).filter(|it| it.architecture() == Some(Architecture::X86_64));
-            let Some(code) = symbols.and_then(|symbols| symbols.code(start, end)) else { continue };
-            let code = LoopCode::new(&[(start, code)]);
+            let Some(symbols) = symbols_of(module) else { continue };
+            let Some((architecture, code)) = symbols.architecture().zip(symbols.code(start, end)) else {
+                continue;
+            };
+            let code = LoopCode::new(architecture, &[(start, code)]);
             let source = |at| {
                 let source = code.address_source(at)?;
                 let is_loaded = source != CodeSource::Computed;
