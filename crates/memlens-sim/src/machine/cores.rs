@@ -1,4 +1,4 @@
-//! What present cores can have under way, by the processor's family and model.
+//! What present cores can have under way, by the processor's family and model, of Arm's by implementer and part.
 
 use super::description::CoreDescription;
 use alloc::string::ToString;
@@ -17,6 +17,12 @@ const SKYLAKE: Numbers = [4, 224, 97, 12, 56];
 const HASWELL: Numbers = [4, 192, 60, 10, 42];
 const SANDY_BRIDGE: Numbers = [4, 168, 54, 10, 36];
 const NEHALEM: Numbers = [4, 128, 36, 10, 32];
+
+// Width and window are Arm's; the rest is assumed, as of the machine `arm-neoverse-v2`.
+const NEOVERSE_V2: Numbers = [8, 320, 160, 32, 72];
+const NEOVERSE_V1: Numbers = [8, 256, 160, 32, 72];
+const NEOVERSE_N2: Numbers = [5, 160, 120, 20, 72];
+const NEOVERSE_N1: Numbers = [4, 128, 120, 20, 72];
 
 /// Scheduled of general registers, multiplications among them, of vector registers, loads and stores.
 type ByKind = [u32; 4];
@@ -47,14 +53,26 @@ const ZEN_4_SET_CYCLES: [u32; 3] = [11, 17, 45];
 
 const AMD: &str = "AMD, Software Optimization Guides for Family 17h (55723, 56305), 19h (56665, 57647) and 1Ah (58455); the last level's and memory's rates are assumed";
 const INTEL: &str = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966, each core's buffers; the last level's and memory's rates are assumed";
+const ARM: &str = "Arm, Neoverse N1: A. Pellegrini et al., The Arm Neoverse N1 Platform, IEEE Micro 40(2), 2020; V1 and N2: Hot Chips 33, 2021; V2: Hot Chips 2023: width and window; the rest is assumed";
 
-/// The core of the processor that `/proc/cpuinfo` describes; None: it is none of those known.
+/// The core of the processor that `/proc/cpuinfo` describes; None: it is none of those known. Of several kinds it is the first.
 pub(super) fn known(cpuinfo: &str) -> Option<CoreDescription> {
     let field = |name: &str| {
         let line = cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|it| it.trim() == name))?;
         Some(line.split_once(':')?.1.trim())
     };
     let number = |name| field(name)?.parse::<u32>().ok();
+    // The main ID register's fields (each core's Technical Reference Manual, MIDR_EL1).
+    if let Some((implementer, part)) = field("CPU implementer").zip(field("CPU part")) {
+        let numbers = match (implementer, part) {
+            ("0x41", "0xd4f") => NEOVERSE_V2,
+            ("0x41", "0xd40") => NEOVERSE_V1,
+            ("0x41", "0xd49") => NEOVERSE_N2,
+            ("0x41", "0xd0c") => NEOVERSE_N1,
+            _ => return None,
+        };
+        return Some(description(numbers, A_LINE, ARM));
+    }
     let (family, model) = (number("cpu family")?, number("model")?);
     let (numbers, l1_line_cycles, source) = match (field("vendor_id")?, family, model) {
         ("AuthenticAMD", 0x1a, _) => (ZEN_5, A_LINE, AMD),
@@ -127,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_known_by_family_and_model() {
+    fn processors_are_known_by_family_and_model_or_implementer_and_part() {
         let window = |vendor, family, model| {
             let text = alloc::format!(
                 "processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: x\n"
@@ -141,6 +159,18 @@ mod tests {
         assert_eq!(window("GenuineIntel", 6, 26), Some(128));
         assert_eq!(window("GenuineIntel", 6, 0), None);
         assert_eq!(window("HygonGenuine", 24, 1), None);
+        let arm = |implementer, part| {
+            let text = alloc::format!(
+                "processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: {implementer}\nCPU architecture: 8\nCPU variant\t: 0x3\n\
+                 CPU part\t: {part}\nCPU revision\t: 1\n"
+            );
+            known(&text).map(|core| core.window)
+        };
+        assert_eq!(
+            ["0xd0c", "0xd40", "0xd49", "0xd4f"].map(|part| arm("0x41", part)),
+            [128, 256, 160, 320].map(Some)
+        );
+        assert_eq!((arm("0x41", "0xd03"), arm("0x48", "0xd0c")), (None, None));
         assert_eq!(known(""), None);
     }
 }
