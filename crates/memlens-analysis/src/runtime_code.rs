@@ -36,8 +36,14 @@ const ALLOCATION: [&str; 20] = [
 /// What functions of C libraries that copy (those into streams, too), fill, search and compare begin with, past underscores.
 const MEMORY_AND_STRINGS: [&str; 9] =
     ["mem", "bcopy", "bzero", "str", "stp", "wcs", "IO_default_xsput", "IO_new_file_xsput", "IO_file_xsput"];
-/// Where glibc has them for x86-64.
-const THEIR_SOURCES: [&str; 2] = ["sysdeps/x86_64/multiarch/", "sysdeps/x86_64/mem"];
+/// Where glibc has them for x86-64 and AArch64.
+const THEIR_SOURCES: [&str; 5] = [
+    "sysdeps/x86_64/multiarch/",
+    "sysdeps/x86_64/mem",
+    "sysdeps/aarch64/multiarch/",
+    "sysdeps/aarch64/mem",
+    "sysdeps/aarch64/str",
+];
 
 /// Whether code is the allocator's or the dynamic linker's.
 pub(crate) fn is_runtimes(profile: &Profile, code: CodeIx) -> bool {

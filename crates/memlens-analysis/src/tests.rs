@@ -677,6 +677,8 @@ fn code_of_the_system_has_no_remedy() {
     assert!(!layouts(libc, "_int_malloc", "") && !layouts(own, "_int_free", "./malloc/malloc.c"));
     assert!(!layouts(libc, "__memmove_avx_unaligned_erms", "") && layouts(own, "memmove_rows", ""));
     assert!(!layouts(own, "", "../sysdeps/x86_64/multiarch/memmove-vec-unaligned-erms.S"));
+    assert!(!layouts(own, "", "../sysdeps/aarch64/multiarch/memcpy_advsimd.S"));
+    assert!(!layouts(own, "", "../sysdeps/aarch64/strlen.S"));
     assert!(!layouts(linker, "do_lookup_x", "") && !layouts(libc, "_dl_relocate", "./elf/dl-reloc.c"));
 }
 
