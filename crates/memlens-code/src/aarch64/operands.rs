@@ -4,7 +4,8 @@
 //!
 //! Accounting: a register that is written in part (`MOVK`, `BFI`, lanes, accumulators, merging predicates) is read, too. The
 //! register that is zero is none. What a call is allowed to change it does not write: its function's instructions do, one by one. A
-//! system call writes x0. Prefetches have an address, and no operand but that. The fault of a tag is not foreseen.
+//! system call writes x0. Prefetches have an address, and no operand but that. `CPY` and `SET` move
+//! their addresses and what they count by.
 //!
 //! Not told: system registers, the first-fault register and tags; of what is unknown (SME) nothing is read nor written.
 
@@ -31,7 +32,7 @@ pub(crate) struct Operands {
     pub(crate) writes: RegisterMask,
     pub(crate) vector_writes: VectorMask,
     pub(crate) writes_flags: bool,
-    /// The base that the access changes.
+    /// The base that the access changes, whatever it loads.
     pub(crate) moves: RegisterMask,
     /// Whether it is a prefetch.
     pub(crate) is_prefetch: bool,
@@ -245,11 +246,11 @@ impl Word {
                 (true, _) => Operands { vector_writes: vectors(rt, 1), ..all },
                 _ => all,
             },
-            // CPY and SET: all of their registers are addresses and counters that they move.
+            // CPY, SET
             (0b01, true) if !self.bit(21) && self.field(11, 10) == 0b01 => {
                 let is_set = self.field(23, 22) == 0b11;
                 let filler = if is_set { mask(rs) } else { 0 };
-                Operands { reads: mask(self.rn()) | filler, ..all }
+                Operands { reads: mask(self.rn()) | filler, moves: all.writes, writes: 0, ..all }
             }
             (0b01, true) if !is_vector && self.bit(21) && self.field(31, 30) == 0b11 => {
                 self.tag_operands(all)

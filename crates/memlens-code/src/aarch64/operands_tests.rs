@@ -221,8 +221,10 @@ fn expected(text: &Text<'_>) -> Option<Operands> {
     let link = 1 << 30;
     match mnemonic {
         "bl" => return Some(Operands { writes: link, ..flags }),
-        "braa" | "brab" => return Some(Operands { reads: all_of(&text.operands)?.general, ..flags }),
-        "blr" | "blraa" | "blrab" => {
+        "braa" | "brab" | "braaz" | "brabz" => {
+            return Some(Operands { reads: all_of(&text.operands)?.general, ..flags });
+        }
+        "blr" | "blraa" | "blrab" | "blraaz" | "blrabz" => {
             return Some(Operands { writes: link, reads: all_of(&text.operands)?.general, ..flags });
         }
         "ret" => {

@@ -61,9 +61,8 @@ impl Effects {
             unit,
             order: order(word, &decoded, &used),
             touches_memory,
-            // CPY and SET
-            repeats: decoded.accesses[0].is_some_and(|it| it.writes && it.size_bytes == 0)
-                && used.writes != 0,
+            // CPY and SET, which move what they count by
+            repeats: decoded.accesses[0].is_some_and(|it| it.writes && it.size_bytes == 0) && used.moves != 0,
         }
     }
 }
