@@ -404,7 +404,7 @@ impl Member<'_> {
 
     /// Whether the kernel was seen to have most of it in huge pages.
     fn is_in_huge_pages(&self) -> bool {
-        self.object.backing.and_then(|backing| backing.huge_share()).is_some_and(|share| share > 0.5)
+        self.object.backing.as_ref().and_then(|backing| backing.huge_share()).is_some_and(|share| share > 0.5)
     }
 }
 

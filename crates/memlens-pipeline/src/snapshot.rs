@@ -83,7 +83,7 @@ impl Process {
         builder.objects(touched.objects, &self.dram_writes, self.merge_sites);
         self.space.release_pages();
         for row in &mut builder.profile.objects {
-            row.backing = self.backing.get(&row.id).copied();
+            row.backing = self.backing.get(&row.id).cloned();
         }
         let operands = self.operands(&code_of);
         self.sum_code(&mut builder.profile.code, &code_of, &builder.object_of);

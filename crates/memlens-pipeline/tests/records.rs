@@ -275,7 +275,7 @@ fn large_blocks_can_be_looked_at_as_long_as_they_live() {
     target.free(0, 0x10_0000);
     assert_eq!(target.process.live_memory(4096), []);
     let profile = target.profile();
-    let backing: Vec<_> = heap(&profile).iter().map(|object| object.backing).collect();
+    let backing: Vec<_> = heap(&profile).iter().map(|object| object.backing.clone()).collect();
     assert_eq!(backing, [Some(seen(65536)), None]);
 }
 

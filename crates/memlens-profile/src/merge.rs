@@ -570,7 +570,7 @@ impl Merger {
         }
     }
 
-    fn object(&mut self, object: Object, occurrence: u32) -> ObjectIx {
+    fn object(&mut self, mut object: Object, occurrence: u32) -> ObjectIx {
         let next = ObjectIx::from_index(self.merged.objects.len());
         let found = *self.objects.entry((object_key(&object), occurrence)).or_insert(next);
         match self.merged.objects.get_mut(found.index()) {
@@ -596,7 +596,7 @@ impl Merger {
                 existing.stall_error_cycles =
                     of_both([existing.stall_error_cycles, object.stall_error_cycles]);
                 // Each process has memory of its own.
-                if let Some(backing) = object.backing {
+                if let Some(backing) = object.backing.take() {
                     match &mut existing.backing {
                         Some(known) => *known += backing,
                         None => existing.backing = Some(backing),

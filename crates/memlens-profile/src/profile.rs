@@ -185,7 +185,7 @@ pub struct Object {
 
 /// How an object's memory was backed at a moment, by the kernel or, in a profile of a bus trace, as its page tables say.
 /// Units: bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectBacking {
     /// In pages of 4 KiB.
     pub small_bytes: u64,
@@ -201,6 +201,8 @@ pub struct ObjectBacking {
     pub zero_bytes: u64,
     /// Swapped out.
     pub swapped_bytes: u64,
+    /// By number of the memory node (NUMA), what of it lay there; empty: not known, or there is one node.
+    pub node_bytes: Vec<u64>,
 }
 
 impl ObjectBacking {
@@ -232,6 +234,10 @@ impl std::ops::AddAssign for ObjectBacking {
         self.gigantic_bytes = self.gigantic_bytes.zip(other.gigantic_bytes).map(|(one, more)| one + more);
         self.zero_bytes += other.zero_bytes;
         self.swapped_bytes += other.swapped_bytes;
+        if self.node_bytes.len() < other.node_bytes.len() {
+            self.node_bytes.resize(other.node_bytes.len(), 0);
+        }
+        self.node_bytes.iter_mut().zip(other.node_bytes).for_each(|(sum, bytes)| *sum += bytes);
     }
 }
 
@@ -555,7 +561,8 @@ impl Profile {
     /// that lay in huge ones. To be called once, when all rows and counts are there.
     pub fn note_huge_pages(&mut self) {
         let walks = |object: &Object| object.counts.page_walk_accesses;
-        let in_huge = |object: &Object| object.backing.and_then(|it| it.huge_share()).unwrap_or(0.0);
+        let in_huge =
+            |object: &Object| object.backing.as_ref().and_then(ObjectBacking::huge_share).unwrap_or(0.0);
         let all: u64 = self.objects.iter().map(walks).sum();
         let mut huge: Vec<&Object> =
             self.objects.iter().filter(|it| in_huge(it) > 0.5 && walks(it) > 0).collect();

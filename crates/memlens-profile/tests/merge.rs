@@ -95,6 +95,18 @@ fn a_thread_that_executes_another_program_is_one() {
 }
 
 #[test]
+fn what_lies_in_each_node_is_added_up() {
+    let of = |pid, node_bytes| {
+        let mut profile = process(pid, true, 0x40, 10);
+        profile.objects[0].backing = Some(ObjectBacking { node_bytes, ..ObjectBacking::default() });
+        profile
+    };
+    let merged = Profile::merge(&[of(1, vec![4096]), of(2, vec![8192, 0, 4096]), of(3, vec![])]).unwrap();
+    let backing = merged.objects[0].backing.as_ref().unwrap();
+    assert_eq!(backing.node_bytes, [12_288, 0, 4096]);
+}
+
+#[test]
 fn the_same_site_in_two_processes_is_one_object() {
     // Same build-id and offset, though modules and paths differ.
     let merged = Profile::merge(&[process(1, true, 0x40, 10), process(2, false, 0x40, 5)]).unwrap();
@@ -104,7 +116,7 @@ fn the_same_site_in_two_processes_is_one_object() {
     let block = &merged.objects[0];
     assert_eq!((block.counts.loads, block.counts.dram_writes), (15, 6));
     assert_eq!((block.blocks, block.bytes, block.max_live_bytes), (4, Some(200), Some(100)));
-    assert_eq!(block.backing.map(|backing| backing.small_bytes), Some(4096), "unknown of the first");
+    assert_eq!(block.backing.as_ref().map(|backing| backing.small_bytes), Some(4096), "unknown of the first");
     assert_eq!(merged.objects[1].counts.loads, 2);
     assert_eq!(merged.code[0].counts.get().loads, 17);
     // A library with debug information in one process has it.

@@ -356,12 +356,12 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) ->
         .any(|object| matches!(object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global));
     let in_pages = objects.backing();
     if is_memory || in_pages.is_some() {
-        let mut pieces = backing(in_pages);
+        let mut pieces = backing(in_pages.as_ref());
         let known = objects.objects().filter(|object| object.backing.is_some()).count();
         if known > 0 && known < objects.members().len() {
             pieces.push(format!("of the {} of which it is known", plural(known as u64, "object")));
         }
-        let is_huge = in_pages.and_then(|it| it.huge_share()).is_some_and(|share| share > 0.0);
+        let is_huge = in_pages.as_ref().and_then(ObjectBacking::huge_share).is_some_and(|share| share > 0.0);
         let has_misses = objects.objects().any(|object| object.counts.dtlb_misses > 0);
         if is_huge && has_misses && !profile.is_of_bus() {
             let page = size(profile.machine.page_bytes.into());
@@ -450,7 +450,7 @@ fn first_touches(profile: &Profile, objects: &Namesakes<'_>) -> Vec<String> {
 }
 
 /// How memory was backed: shares of what was in memory.
-fn backing(backing: Option<ObjectBacking>) -> Vec<String> {
+fn backing(backing: Option<&ObjectBacking>) -> Vec<String> {
     let Some(backing) = backing else {
         return vec!["how the kernel backed it is unknown".to_owned()];
     };
@@ -468,6 +468,10 @@ fn backing(backing: Option<ObjectBacking>) -> Vec<String> {
     pieces.extend(part(backing.zero_bytes, "the page of zeros, of these: never written"));
     pieces
         .extend((backing.swapped_bytes > 0).then(|| format!("{} swapped out", size(backing.swapped_bytes))));
+    let of_nodes = backing.node_bytes.iter().zip(0_u32..).filter(|&(&bytes, _)| bytes > 0);
+    let on_nodes: Vec<String> =
+        of_nodes.map(|(&bytes, node)| format!("{} on node {node}", size(bytes))).collect();
+    pieces.extend((!on_nodes.is_empty()).then(|| on_nodes.join(", ")));
     pieces
 }
 

@@ -419,7 +419,7 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
         "live_at_end_bytes": object.live_at_end_bytes,
         "wait_error_cycles": object.wait_error_cycles,
         "stall_error_cycles": object.stall_error_cycles,
-        "backing": object.backing.map(|backing| json!({
+        "backing": object.backing.as_ref().map(|backing| json!({
             "small_bytes": backing.small_bytes,
             "transparent_bytes": backing.transparent_bytes,
             "hugetlb_bytes": backing.hugetlb_bytes,
@@ -427,6 +427,7 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
             "gigantic_bytes": backing.gigantic_bytes,
             "zero_bytes": backing.zero_bytes,
             "swapped_bytes": backing.swapped_bytes,
+            "node_bytes": (!backing.node_bytes.is_empty()).then_some(&backing.node_bytes),
         })),
         "module": module_name(profile, object.module),
         "site": site,

@@ -106,7 +106,7 @@ impl<'a> Namesakes<'a> {
 
     /// How the kernel backed their memory, as far as that is known of them.
     pub(crate) fn backing(&self) -> Option<ObjectBacking> {
-        self.objects().filter_map(|object| object.backing).reduce(|mut sum, one| {
+        self.objects().filter_map(|object| object.backing.clone()).reduce(|mut sum, one| {
             sum += one;
             sum
         })
@@ -148,7 +148,7 @@ impl<'a> Namesakes<'a> {
                 .map(|object| object.live_at_peak_bytes)
                 .fold(None, sum_of_known),
             live_at_end_bytes: self.objects().map(|object| object.live_at_end_bytes).fold(None, sum_of_known),
-            huge_share: self.backing().and_then(|backing| backing.huge_share()),
+            huge_share: self.backing().as_ref().and_then(ObjectBacking::huge_share),
             place: self.common(|object| object_place(profile, object)),
             certainties: Certainties::of_objects(profile, self.objects(), whole),
             ..row

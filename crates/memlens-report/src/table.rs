@@ -229,7 +229,8 @@ pub(crate) fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColum
         columns.retain(|column| !matches!(column, TableColumn::Of(Column::L1MissRatio, ..)));
         columns.push(TableColumn::Of(Column::PageWalkAccesses, ["walk", "reads"], 1));
     }
-    let in_huge = |object: &Object| object.backing.and_then(|backing| backing.huge_share()) > Some(0.0);
+    let in_huge =
+        |object: &Object| object.backing.as_ref().and_then(|backing| backing.huge_share()) > Some(0.0);
     if by == By::Object && profile.objects.iter().any(in_huge) {
         columns.push(TableColumn::Of(Column::HugeShare, ["in huge", "pages %"], 3));
     }

@@ -20,8 +20,8 @@ pub(crate) fn never_written(profile: &Profile) -> Option<String> {
     let mut found = Vec::new();
     let (mut misses, mut bytes) = (0, 0);
     for object in &profile.objects {
-        let zero = object.backing.map_or(0, |backing| backing.zero_bytes);
-        let resident = object.backing.map_or(0, |backing| backing.resident_bytes());
+        let zero = object.backing.as_ref().map_or(0, |backing| backing.zero_bytes);
+        let resident = object.backing.as_ref().map_or(0, |backing| backing.resident_bytes());
         let own = object.counts.l1_misses();
         let is_much = own as f64 >= LEAST_MISSES * all as f64;
         if zero > 0 && own > 0 && is_much && zero as f64 >= LEAST_PART * resident as f64 {

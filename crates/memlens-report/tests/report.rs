@@ -431,6 +431,13 @@ fn from_an_object_to_its_code_and_back() {
     assert!(text.contains("1 MiB (25.0 %) of 4 KiB · 3 MiB (75.0 %) transparent huge"), "{text}");
     let entry = &json(&seen)["objects"][0]["backing"];
     assert_eq!((&entry["transparent_bytes"], &entry["hugetlb_bytes"]), (&value!(3 << 20), &value!(0)));
+    assert!(entry["node_bytes"].is_null(), "one node");
+    if let Some(backing) = &mut seen.objects[0].backing {
+        backing.node_bytes = vec![3 << 20, 0, 1 << 20];
+    }
+    let text = object_detail(&seen, "1", &view).unwrap();
+    assert!(text.contains("transparent huge · 3 MiB on node 0, 1 MiB on node 2"), "{text}");
+    assert_eq!(json(&seen)["objects"][0]["backing"]["node_bytes"], value!([3 << 20, 0, 1 << 20]));
     assert!(json(&profile)["objects"][0]["backing"].is_null());
     assert!(object_detail(&profile, "77", &view).unwrap_err().to_string().contains("77"));
     let code = code_detail(&profile, "bfs_from", &view).unwrap();

@@ -320,8 +320,9 @@ impl ProfileBuilder {
                 site,
                 named_at: object.site.and_then(|site| site.named_at),
                 blocks: detail
+                    .as_ref()
                     .map_or(u64::from(object.bytes.is_some()), |detail| detail.blocks.round() as u64),
-                bytes: detail.map_or(object.bytes, |detail| Some(detail.bytes.round() as u64)),
+                bytes: detail.as_ref().map_or(object.bytes, |detail| Some(detail.bytes.round() as u64)),
                 bursts: seen.get(&(index as u32)).map(|seen| seen.bursts()),
                 backing: detail.and_then(|detail| detail.backing),
                 access_path: object.access_path.clone(),

@@ -68,7 +68,7 @@ pub struct WatchedBytes {
 }
 
 /// An allocation site. Units: blocks and bytes that its watched blocks stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeapSite {
     /// Where the block's address went, if it was stored.
     pub stored: Option<Stored>,
@@ -437,7 +437,7 @@ impl Heap {
 
     /// A site's figures.
     pub fn detail(&self, site: SiteId) -> HeapSite {
-        self.details.get(site.index()).copied().unwrap_or_default()
+        self.details.get(site.index()).cloned().unwrap_or_default()
     }
 }
 

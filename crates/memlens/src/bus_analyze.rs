@@ -264,6 +264,7 @@ fn backing(mapped: &PageSizes) -> Option<ObjectBacking> {
         // A card does not tell it from other pages that are shared.
         zero_bytes: 0,
         swapped_bytes: 0,
+        node_bytes: Vec::new(),
     })
 }
 

@@ -128,6 +128,7 @@ plain_value!(u32, U32, |value: &mut u32| *value, Ok);
 plain_value!(u64, U64, |value: &mut u64| *value, Ok);
 plain_value!(i64, I64, |value: &mut i64| *value, Ok);
 plain_value!(bool, Boolean, |value: &mut bool| *value, Ok);
+plain_value!(Vec<u32>, ListU32, |value: &mut Vec<u32>| mem::take(value), Ok);
 plain_value!(String, Text, |value: &mut String| mem::take(value), Ok);
 plain_value!(Arc<str>, Text, |value: &mut Arc<str>| value.to_string(), |value: String| Ok(value.into()));
 plain_value!(u8, U32, |value: &mut u8| u32::from(*value), |value: u32| u8::try_from(value)

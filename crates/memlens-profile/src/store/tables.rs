@@ -44,6 +44,9 @@ impl Row for Stack {
     }
 }
 
+/// What bytes on memory nodes are counted in.
+const NODE_PAGE_BYTES: u64 = 4096;
+
 impl Row for Object {
     const TABLE: &'static str = "objects";
     const DOC: &'static str = "A data object: all blocks of one allocation site, or one variable.";
@@ -94,8 +97,11 @@ impl Row for Object {
         let of = |bytes: fn(&ObjectBacking) -> u64| known.as_ref().map(bytes);
         let (mut small, mut transparent) = (of(|it| it.small_bytes), of(|it| it.transparent_bytes));
         let (mut hugetlb, mut untold) = (of(|it| it.hugetlb_bytes), of(|it| it.untold_huge_bytes));
-        let (mut gigantic, mut zero) = (known.and_then(|it| it.gigantic_bytes), of(|it| it.zero_bytes));
-        let mut swapped = of(|it| it.swapped_bytes);
+        let mut gigantic = known.as_ref().and_then(|it| it.gigantic_bytes);
+        let (mut zero, mut swapped) = (of(|it| it.zero_bytes), of(|it| it.swapped_bytes));
+        let pages = |&bytes: &u64| u32::try_from(bytes / NODE_PAGE_BYTES).unwrap_or(u32::MAX);
+        let by_node = known.map(|it| it.node_bytes).filter(|bytes| !bytes.is_empty());
+        let mut node_pages: Option<Vec<u32>> = by_node.map(|bytes| bytes.iter().map(pages).collect());
         c.column("small_page_bytes", "bytes that the kernel had in 4-KiB pages; null: not seen", &mut small);
         c.column("transparent_huge_bytes", "the same in transparent huge pages", &mut transparent);
         c.column("hugetlb_bytes", "the same in reserved huge pages", &mut hugetlb);
@@ -111,6 +117,11 @@ impl Row for Object {
             &mut zero,
         );
         c.column("swapped_bytes", "bytes that it had swapped out", &mut swapped);
+        c.column(
+            "node_pages",
+            "pages of 4 KiB by memory node, from node 0; null: not known, or there is one node",
+            &mut node_pages,
+        );
         self.backing = small.map(|small_bytes| ObjectBacking {
             small_bytes,
             transparent_bytes: transparent.unwrap_or(0),
@@ -119,6 +130,10 @@ impl Row for Object {
             gigantic_bytes: gigantic,
             zero_bytes: zero.unwrap_or(0),
             swapped_bytes: swapped.unwrap_or(0),
+            node_bytes: {
+                let bytes = |pages: u32| u64::from(pages) * NODE_PAGE_BYTES;
+                node_pages.unwrap_or_default().into_iter().map(bytes).collect()
+            },
         });
         c.column(
             "access_path",

@@ -151,6 +151,7 @@ fn sample() -> Profile {
                     gigantic_bytes: Some(2 << 30),
                     zero_bytes: 2048,
                     swapped_bytes: 8192,
+                    node_bytes: vec![4096, 0, 8 << 20],
                 }),
                 element: Some(Element { type_name: "struct node".into(), bytes: 24 }),
                 counts: Counts { dram_writes: 5, ..Counts::default() },
