@@ -22,8 +22,8 @@ impl MemoryNodes {
         Self::read(|file| fs::read_to_string(format!("{NODES}/{file}")).ok())
     }
 
-    /// From the files of the kernel's folder of nodes.
-    fn read(file: impl Fn(&str) -> Option<String>) -> Self {
+    /// From the files of the kernel's folder of nodes, by their names there.
+    pub fn read(file: impl Fn(&str) -> Option<String>) -> Self {
         let list = |name: &str| file(name).and_then(|text| numbers(&text)).unwrap_or_default();
         let mut of_processors = Vec::new();
         for node in list("online") {
@@ -41,6 +41,14 @@ impl MemoryNodes {
     /// Those with memory, in order.
     pub fn with_memory(&self) -> &[u32] {
         &self.with_memory
+    }
+
+    /// Those with processors, in order.
+    pub fn with_processors(&self) -> Vec<u32> {
+        let mut nodes: Vec<u32> = self.of_processors.iter().copied().flatten().collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
     }
 
     /// Whether memory can lie in more than one.
@@ -90,6 +98,7 @@ mod tests {
             Some(format!("{text}\n"))
         });
         assert_eq!(nodes.with_memory(), [0, 5]);
+        assert_eq!(nodes.with_processors(), [0, 2]);
         assert!(nodes.are_several());
         assert_eq!([0, 1, 2, 3, 4, 5, 99].map(|processor| nodes.of_processor(processor)), {
             [Some(0), Some(0), Some(2), Some(2), Some(0), None, None]

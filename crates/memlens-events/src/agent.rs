@@ -442,6 +442,8 @@ pub struct BurstHead {
     pub allocations_before: u64,
     /// … and in this one, with what was counted behind it.
     pub allocations: u64,
+    /// The processor that it ended on: its number and 1; 0: not known.
+    pub processor: u64,
 }
 
 /// What comes before a block's references.
@@ -473,7 +475,7 @@ impl BlockHead {
 }
 
 /// Words of [`BurstHead`].
-pub const BURST_HEAD_WORDS: usize = 16;
+pub const BURST_HEAD_WORDS: usize = 17;
 
 impl BurstHead {
     /// As it is sent.
@@ -495,6 +497,7 @@ impl BurstHead {
             slow_faults,
             allocations_before,
             allocations,
+            processor,
         } = self;
         [
             generation,
@@ -513,6 +516,7 @@ impl BurstHead {
             slow_faults,
             allocations_before,
             allocations,
+            processor,
         ]
     }
 
@@ -534,6 +538,7 @@ impl BurstHead {
             slow_faults,
             allocations_before,
             allocations,
+            processor,
         ] = words;
         Self {
             generation,
@@ -552,6 +557,7 @@ impl BurstHead {
             slow_faults,
             allocations_before,
             allocations,
+            processor,
         }
     }
 }

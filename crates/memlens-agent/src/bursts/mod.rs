@@ -382,6 +382,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         slow_faults: counted.slow_faults,
         allocations_before: since(calls_at_begin, area.calls_at_report.get()),
         allocations: since(calls, calls_at_begin),
+        processor: arch::processor().map_or(0, |number| u64::from(number) + 1),
     };
     let pid = area.pid.get();
     if are_mappings_due(pid, next_number(pid)) {

@@ -49,6 +49,29 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
+/// The number of the processor that the thread is on. None: the kernel does not tell it there. No system call, which a program's filter
+/// could forbid.
+pub fn processor() -> Option<u32> {
+    /// The entry whose limit Linux makes the numbers of processor and node for `getcpu` (`GDT_ENTRY_CPUNODE`,
+    /// arch/x86/include/asm/segment.h), with the privilege of programs …
+    const SELECTOR: u32 = 15 << 3 | 3;
+    /// … and of the limit, the part that is the processor's (`VDSO_CPUNODE_MASK`).
+    const NUMBER: u32 = 0xfff;
+    let (limit, is_there): (u32, u8);
+    // SAFETY: reads what the entry says, if there is one, and changes nothing but these registers and flags.
+    unsafe {
+        asm!(
+            "lsl {limit:e}, {selector:e}",
+            "setz {is_there}",
+            limit = inout(reg) 0 => limit,
+            selector = in(reg) SELECTOR,
+            is_there = out(reg_byte) is_there,
+            options(nomem, nostack)
+        );
+    }
+    (is_there != 0).then_some(limit & NUMBER)
+}
+
 /// Ends the alignment check, with which the kernel calls a handler where the code that was interrupted has it. To be called
 /// first: nobody else's code is made for it.
 pub fn allow_unaligned() {
@@ -228,6 +251,21 @@ mod tests {
         let mut words = [0; 5 + 18];
         (words[5 + 3], words[5 + 14], words[5 + 16], words[5 + 17]) = (r11, rcx, ip, flags);
         words
+    }
+
+    #[test]
+    fn a_processor_has_its_number() {
+        // Field 39 of all that proc_pid_stat(5) names; the name in the second one may have spaces.
+        let told = || -> Option<u32> {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").ok()?;
+            stat.rsplit_once(") ")?.1.split(' ').nth(39 - 3)?.parse().ok()
+        };
+        // It may move meanwhile.
+        let is_same = || {
+            let (before, number) = (told(), processor());
+            number.is_none() || before.is_none() || number == before
+        };
+        assert!((0..100).any(|_| is_same()));
     }
 
     #[test]

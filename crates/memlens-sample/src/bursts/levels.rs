@@ -2,9 +2,10 @@
 
 use memlens_locality::{Cost, Geometry, Row, Shared as OfOthers};
 use memlens_profile::{CacheInfo, MachineInfo, TlbInfo};
-use memlens_types::{AccessKind, Counts, Shared};
+use memlens_types::{AccessKind, Counts, Numa, Shared};
 
 use super::cells::Cell;
+use super::nodes::RemoteParts;
 
 /// The estimator's level of each count.
 #[derive(Clone, Debug, Default)]
@@ -89,8 +90,8 @@ impl Levels {
         Cost { a_reference, a_miss }
     }
 
-    /// What a cell counts in the whole run. `shared`: of its lines that other threads take.
-    pub fn counts(&self, cell: &Cell, row: &Row, shared: &OfOthers) -> Counts {
+    /// What a cell counts in the whole run. `shared`: of its lines that other threads take; `remote`: of its last-level misses.
+    pub fn counts(&self, cell: &Cell, row: &Row, shared: &OfOthers, remote: &RemoteParts) -> Counts {
         let whole = |value: f64| value.round() as u64;
         // Of repeated instructions a part tells of all.
         let of_told = cell.tally.elements as f64 / cell.tally.told_elements.max(1.0);
@@ -134,6 +135,7 @@ impl Levels {
         let covered = |misses: u64| whole(misses as f64 * cell.tally.lines.covered_part());
         let of_ours = misses[1].saturating_sub(coherence_misses);
         (counts.l2_prefetched, counts.llc_prefetched) = (covered(of_ours), covered(misses[2]));
+        counts.numa = numa(misses[2], counts.llc_prefetched, remote);
         counts.followers = accesses.saturating_sub(whole(of_told * row.references));
         if cell.kind.writes() {
             counts.stores = accesses;
@@ -150,6 +152,19 @@ impl Levels {
             counts.modifies = accesses;
         }
         counts
+    }
+}
+
+/// What another node's memory has to do with last-level misses, of which so many are covered by a prefetcher. Who touches pages first
+/// bursts do not tell: they meet few when they are new.
+fn numa(misses: u64, covered: u64, parts: &RemoteParts) -> Numa {
+    let part = |part: f64| (misses as f64 * part).round() as u64;
+    let remote_misses = part(parts.remote);
+    Numa {
+        remote_misses,
+        remote_prefetched: part(parts.prefetched).min(remote_misses).min(covered),
+        misplaced: part(parts.misplaced).min(remote_misses),
+        first_touches: 0,
     }
 }
 
@@ -182,5 +197,15 @@ mod tests {
         let (levels, geometries) = Levels::of(&small);
         assert_eq!(geometries.len(), 2);
         assert_eq!(levels.cost(&small).a_miss, [stlb_cycles, 9.0 - stlb_cycles]);
+    }
+
+    #[test]
+    fn misses_are_remote_as_uses_of_lines_were() {
+        let parts = RemoteParts { remote: 0.5, prefetched: 0.25, misplaced: 0.125 };
+        let of = |misses, covered| numa(misses, covered, &parts);
+        let expected = Numa { remote_misses: 50, remote_prefetched: 25, misplaced: 13, first_touches: 0 };
+        assert_eq!(of(100, 60), expected);
+        assert_eq!(of(100, 10), Numa { remote_prefetched: 10, ..expected });
+        assert_eq!(of(0, 0), Numa::default());
     }
 }

@@ -21,6 +21,7 @@ mod glances;
 mod known_code;
 mod levels;
 mod mini_simulation;
+mod nodes;
 mod paths;
 mod places;
 mod prefetching;
@@ -52,6 +53,7 @@ use self::data_size::DataSize;
 pub use self::glances::{Glance, Position};
 use self::levels::Levels;
 use self::mini_simulation::MiniSimulation;
+use self::nodes::Nodes;
 use self::paths::{Paths, Seen as SeenPath};
 use self::places::Places;
 pub use self::places::Surroundings;
@@ -156,6 +158,8 @@ pub struct Bursts {
     /// Where in them blocks begin, and their first instructions.
     begun: Vec<(u32, u64)>,
     prefetching: Prefetching,
+    /// Where lines lie; None: this machine has one memory node.
+    nodes: Option<Nodes>,
     stand_ins: StandIns,
     weights: Weights,
     /// Where in their objects cells' accesses were, by the cells' numbers.
@@ -180,6 +184,8 @@ impl Bursts {
     /// For the caches and TLBs of a machine, as far as the model knows them. None: it has none that can be estimated.
     /// `is_filtered`: what [`BurstCounts::is_filtered`] says.
     pub fn new(machine: MachineInfo, model: BurstModel, is_filtered: bool) -> Option<Self> {
+        // Those of the machine that the program runs on are told apart, as soon as something is known of them.
+        let machine = MachineInfo { nodes: 0, ..machine };
         let machine = match model {
             BurstModel::Reuse => machine,
             BurstModel::Umi { .. } => MiniSimulation::known_of(machine),
@@ -211,6 +217,7 @@ impl Bursts {
             references: Vec::new(),
             begun: Vec::new(),
             prefetching,
+            nodes: Nodes::of_this_machine(),
             stand_ins,
             weights: Weights::of_this_machine(),
             offsets: Offsets::default(),
@@ -274,6 +281,7 @@ impl Bursts {
         let mut notes = BurstCounts { calls_ns, unmet_ns, pooled, ..self.counts }.notes();
         notes.extend(self.waiting.allocations_note());
         notes.extend(self.paths.note());
+        notes.extend(self.nodes.as_ref().and_then(Nodes::note));
         notes
     }
 
@@ -319,6 +327,7 @@ impl Bursts {
     ) {
         self.data.look(surroundings.pid, size_of_val(words) as u64);
         let met = self.decode(number, head, words, surroundings);
+        self.machine.nodes = self.nodes.as_ref().map_or(0, Nodes::count);
         self.data.has_objects(surroundings.pid, &met.extents);
         self.locality.has_data(self.data.most_bytes());
         self.counts.took(head, words.len() as u64);
@@ -435,12 +444,16 @@ impl Bursts {
             paths,
             call_paths,
             prefetching,
+            nodes,
             stand_ins,
             ..
         } = self;
         references.clear();
         begun.clear();
         prefetching.begin();
+        if let Some(nodes) = nodes {
+            nodes.begin(surroundings.pid, surroundings.began_ns + head.own_ns, head.processor);
+        }
         places.next_burst(surroundings);
         let mut extents: Vec<Extent> = Vec::new();
         let mut seen_paths: Vec<SeenPath> = Vec::new();
@@ -520,7 +533,12 @@ impl Bursts {
             let mut misses = LevelMisses::default();
             let mut uses_line = |address| {
                 let is_covered = prefetching.access(address);
-                is_covered.into_iter().for_each(|is_covered| tally.lines.add(is_covered));
+                if let Some(is_covered) = is_covered {
+                    tally.lines.add(is_covered);
+                    if let Some(nodes) = nodes {
+                        nodes.uses(whose.cell, address, is_covered);
+                    }
+                }
                 let likely = stand_ins.access(address);
                 misses.iter_mut().zip(likely).for_each(|(sum, likely)| *sum += likely);
             };
@@ -554,6 +572,9 @@ impl Bursts {
         counts.perhaps_left_out += perhaps_left_out;
         if !decoded.is_whole {
             counts.undecoded += 1;
+        }
+        if let Some(nodes) = nodes {
+            nodes.end();
         }
         counts.references += references.len() as u64;
         extents.sort_unstable();
@@ -705,7 +726,8 @@ impl Bursts {
 
     fn counts_of(&self, cell: &Cell, row: &Row) -> Counts {
         let shared = self.sharing.as_ref().map(|sharing| sharing.of_owner(cell.number)).unwrap_or_default();
-        self.levels.counts(cell, row, &shared)
+        let remote = self.nodes.as_ref().map(|nodes| nodes.of_cell(cell.number)).unwrap_or_default();
+        self.levels.counts(cell, row, &shared, &remote)
     }
 }
 
