@@ -11,6 +11,7 @@ use crate::chain::Chain;
 use crate::clock::Latency;
 use crate::latency::{Geometry, LatencyTable, Sizes, best, cycle, extra, small};
 use crate::mapping::{LINE, PAGE, Pages};
+use crate::nodes;
 use crate::rates::LineRates;
 use crate::transfer;
 
@@ -22,6 +23,8 @@ const TURNS: usize = 8;
 const FAR_LINES: usize = 2048;
 /// From one to the next: none is in the page of another, so nothing is fetched with them.
 const APART: usize = 4 * PAGE;
+/// Other memory nodes that are measured.
+const NODES: usize = 2;
 /// How long another core may take to begin.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -39,12 +42,13 @@ pub fn measure_briefly(geometry: &Geometry) -> io::Result<Option<(LatencyTable, 
         tables.push(table);
         rates.push(lines);
     }
-    Ok(Some((LatencyTable::joined(&tables, 0), LineRates::joined(&rates))))
+    let nodes = nodes::of_others(NODES, FAR_LINES * APART, memory)?;
+    Ok(Some((LatencyTable { nodes, ..LatencyTable::joined(&tables, 0) }, LineRates::joined(&rates))))
 }
 
 fn pass(geometry: &Geometry) -> io::Result<Option<LatencyTable>> {
     let sizes = Sizes::of(geometry);
-    let Some(dram) = memory()? else { return Ok(None) };
+    let Some((dram, _)) = memory()? else { return Ok(None) };
     let (cycle_ns, cycle_spread) = cycle(TURNS);
     let walked = (geometry.stlb_entries as usize * 4).min((geometry.available_bytes / 4) as usize / PAGE);
     Ok(Some(LatencyTable {
@@ -61,11 +65,15 @@ fn pass(geometry: &Geometry) -> io::Result<Option<LatencyTable>> {
     }))
 }
 
-/// Of lines that no cache has.
-fn memory() -> io::Result<Option<Latency>> {
+/// Of lines that no cache has, with their memory.
+fn memory() -> io::Result<Option<(Latency, Chain)>> {
     let offsets: Vec<usize> = (0..FAR_LINES).map(|line| line * APART + line * 37 * LINE % APART).collect();
     let chain = Chain::new(FAR_LINES * APART, &offsets, Pages::Huge)
         .or_else(|_| Chain::new(FAR_LINES * APART, &offsets, Pages::Small))?;
     let flush = || chain.flush(&offsets);
-    Ok(flush().then(|| Latency::of_turns(TURNS, FAR_LINES, || _ = flush(), || chain.read(FAR_LINES))))
+    if !flush() {
+        return Ok(None);
+    }
+    let latency = Latency::of_turns(TURNS, FAR_LINES, || _ = flush(), || chain.read(FAR_LINES));
+    Ok(Some((latency, chain)))
 }

@@ -7,12 +7,17 @@ use std::io;
 use crate::chain::Chain;
 use crate::clock::{Latency, PASSES, TURNS, cycle_ns, least_and_spread};
 use crate::mapping::{LINE, PAGE, Pages};
+use crate::nodes::{self, NodeLatency};
 use crate::transfer::{self, MOST_PARTNERS, PATIENCE};
 
 /// Memory that is walked through for the latency of memory, in bytes at most.
 const MOST_BYTES: u64 = 512 << 20;
 /// The same at least, however little there seems to be.
 const LEAST_BYTES: u64 = 16 << 20;
+
+/// Memory of another node that is walked through, in bytes at most, and how many nodes.
+const MOST_BYTES_OF_NODE: u64 = 128 << 20;
+const MOST_NODES: usize = 8;
 
 /// Times that pages are walked through before it counts.
 const ROUNDS_BEFORE: usize = 6;
@@ -87,6 +92,10 @@ pub struct LatencyTable {
     /// A line that another core has written; `None`: there is no other core, or an older version did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<Latency>,
+    /// Memory of other nodes than that of the processor it was measured on; empty: there is one node, or the kernel does not let it be asked
+    /// for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeLatency>,
     /// Up to which size the last level serves what is walked through. Less than it is said to hold where
     /// others use it too, as on most virtual machines.
     pub llc_reach_bytes: u64,
@@ -104,7 +113,10 @@ impl LatencyTable {
         for _ in 0..PASSES {
             passes.push(Self::pass(geometry)?);
         }
-        Ok(Self::joined(&passes, Sizes::of(geometry).llc))
+        let sizes = Sizes::of(geometry);
+        let bytes = sizes.dram.min(MOST_BYTES_OF_NODE);
+        let nodes = nodes::of_others(MOST_NODES, bytes as usize, || best_chain(TURNS, bytes).map(Some))?;
+        Ok(Self { nodes, ..Self::joined(&passes, sizes.llc) })
     }
 
     /// The least of each, and what the passes differ by.
@@ -140,6 +152,7 @@ impl LatencyTable {
             walk: Latency::middle(passes.iter().filter_map(|pass| pass.walk)),
             walks,
             transfer: least(&|pass| pass.transfer),
+            nodes: Vec::new(),
             llc_reach_bytes: 0,
             curve,
         };
@@ -188,6 +201,16 @@ impl LatencyTable {
         self.curve.iter().take_while(served).last().map_or(from, |point| point.bytes.max(from))
     }
 
+    /// Memory of another node, whichever; `None`: see [`Self::nodes`].
+    pub fn remote(&self) -> Option<Latency> {
+        nodes::mean(&self.nodes)
+    }
+
+    /// The nearest of the other nodes, and the farthest, if several were measured.
+    pub fn nearest_and_farthest_node(&self) -> Option<(NodeLatency, NodeLatency)> {
+        nodes::nearest_and_farthest(&self.nodes)
+    }
+
     /// Every latency with its name, in the order of levels.
     pub fn levels(&self) -> Vec<(&'static str, Latency)> {
         let all = [
@@ -195,6 +218,7 @@ impl LatencyTable {
             ("second level", self.l2),
             ("last level", Some(self.llc)),
             ("memory", Some(self.dram)),
+            ("another node", self.remote()),
             ("second-level TLB", self.stlb),
             ("page walk", self.walk),
             ("another core", self.transfer),
@@ -287,7 +311,14 @@ fn huge(turns: usize, bytes: u64) -> Option<Latency> {
 
 /// In huge pages, if there are any.
 pub(crate) fn best(turns: usize, bytes: u64) -> io::Result<Latency> {
-    huge(turns, bytes).map_or_else(|| small(turns, bytes), Ok)
+    Ok(best_chain(turns, bytes)?.0)
+}
+
+/// The same with the memory that was gone through.
+fn best_chain(turns: usize, bytes: u64) -> io::Result<(Latency, Chain)> {
+    let of = |pages| Chain::over(bytes as usize, pages);
+    let mut chain = of(Pages::Huge).or_else(|_| of(Pages::Small))?;
+    Ok((latency(turns, &mut chain), chain))
 }
 
 /// What a line in each of `pages` ordinary pages costs more than the same lines in huge ones, or than as many side by side: where there

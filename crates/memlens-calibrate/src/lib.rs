@@ -2,7 +2,7 @@
 //!
 //! | question | by |
 //! |---|---|
-//! | how many cycles does a load wait that a cache, memory, a TLB, another core serves? | [`LatencyTable`] |
+//! | how many cycles does a load wait that a cache, memory, another node's memory, a TLB, another core serves? | [`LatencyTable`] |
 //! | how fast do lines follow each other, however many are under way? | [`LineRates`] |
 //! | how far from the instruction that waits is a sample? | [`skid`] |
 //!
@@ -21,6 +21,7 @@ mod kernel_clock;
 mod known_loops;
 mod latency;
 mod mapping;
+mod nodes;
 mod rates;
 pub mod skid;
 mod transfer;
@@ -30,4 +31,5 @@ pub use calibration::{Calibration, CalibrationError, brief_path, default_path, i
 pub use clock::{Latency, core_cycle_ns};
 pub use latency::{CurvePoint, Geometry, LatencyTable, WalkPoint};
 pub use mapping::Pages;
+pub use nodes::NodeLatency;
 pub use rates::LineRates;

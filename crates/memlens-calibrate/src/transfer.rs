@@ -41,7 +41,7 @@ pub(crate) fn measure(partners: usize, patience: Duration) -> io::Result<Option<
 }
 
 /// Processors that this thread may run on.
-struct Cpus(Vec<usize>);
+pub(crate) struct Cpus(pub(crate) Vec<usize>);
 
 /// What a processor shares with others: lists of them, as the kernel writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ fn topology(cpu: usize) -> Topology {
 }
 
 impl Cpus {
-    fn allowed() -> io::Result<Self> {
+    pub(crate) fn allowed() -> io::Result<Self> {
         let set = sched_getaffinity(None)?;
         Ok(Self((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()))
     }
@@ -173,7 +173,8 @@ fn between(here: usize, other: usize, patience: Duration) -> io::Result<Option<L
     Ok(Some(Latency { cycles, spread }))
 }
 
-fn bind_to(cpu: usize) -> io::Result<()> {
+/// The calling thread stays on one processor.
+pub(crate) fn bind_to(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)

@@ -19,7 +19,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// With less memory nothing is measured.
 const LEAST_BYTES: u64 = 256 << 20;
-/// A spread above which what another core's lines cost, or a page walk, is passed over.
+/// A spread above which what another core's lines cost, another node's, or a page walk, is passed over.
 const MOST_SPREAD: f64 = 0.6;
 /// A spread of the last level above which the machine was busy: what is kept is used by all runs from then on, so that it is held to more than what
 /// somebody measures and looks at. (On a Zen 4 whose last level others use it was 178 cycles with a spread of 0.32, and 60 to 68 at other times.)
@@ -142,6 +142,7 @@ fn without_unsure(mut latency: LatencyTable) -> LatencyTable {
     for often_unsure in [&mut latency.transfer, &mut latency.walk] {
         *often_unsure = often_unsure.filter(|it| it.spread <= MOST_SPREAD);
     }
+    latency.nodes.retain(|node| node.cycles.spread <= MOST_SPREAD);
     latency
 }
 

@@ -123,6 +123,9 @@ pub fn apply(calibration: &Calibration, is_brief: bool, machine: &mut MachineDes
     }
     machine.llc.latency_cycles = cycles(latency.llc);
     machine.dram_latency_cycles = cycles(latency.dram);
+    if let Some(remote) = latency.remote() {
+        machine.remote_latency_cycles = cycles(remote);
+    }
     // 0: not known, so that of the last level counts, which was measured.
     machine.transfer_latency_cycles = latency.transfer.map_or(0, cycles);
     // Less than a cycle is what the noise left of a difference: what the description says is nearer.
@@ -216,7 +219,7 @@ fn group_bytes() -> Option<u64> {
 
 /// What varied too much, if something did.
 pub fn noise(latency: &LatencyTable) -> Option<String> {
-    let shared = ["last level", "memory", "another core"];
+    let shared = ["last level", "memory", "another node", "another core"];
     // A difference of nearly nothing varies by any factor, and what a walk takes by where its entries lie, on a quiet machine too.
     let varies = ["second-level TLB", "page walk"];
     let mut all = latency.levels();
@@ -249,6 +252,11 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
         calibration.processor, latency.cycle_ns
     );
     text += &measured_rows(&latency.levels(), latency.cycle_ns);
+    if let Some((near, far)) = latency.nearest_and_farthest_node() {
+        let name = |which: &str, node: u32| format!("{which}, node {node}");
+        let (nearest, farthest) = (name("nearest", near.node), name("farthest", far.node));
+        text += &measured_rows(&[(&nearest, near.cycles), (&farthest, far.cycles)], latency.cycle_ns);
+    }
     let walks: Vec<(String, Latency)> = latency
         .walks
         .iter()
@@ -325,7 +333,7 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memlens_calibrate::WalkPoint;
+    use memlens_calibrate::{NodeLatency, WalkPoint};
 
     fn latency() -> LatencyTable {
         let of = |cycles, spread| Latency { cycles, spread };
@@ -341,6 +349,9 @@ mod tests {
             transfer: Some(of(120.4, 0.5)),
             walks: [(10_000, 99.6), (40_000, 98.0), (160_000, 299.6)]
                 .map(|(pages, cycles)| WalkPoint { pages, cycles: of(cycles, 0.2) })
+                .into(),
+            nodes: [(1, 500.0), (2, 700.4)]
+                .map(|(node, cycles)| NodeLatency { node, cycles: of(cycles, 0.1) })
                 .into(),
             ..LatencyTable::default()
         }
@@ -365,6 +376,7 @@ mod tests {
         apply(&Calibration::now(latency(), Some(lines()), None, Vec::new()), false, &mut machine);
         assert_eq!((machine.l1d.latency_cycles, machine.llc.latency_cycles), (4, 50));
         assert_eq!((machine.dram_latency_cycles, machine.walk_access_cycles), (400, 100));
+        assert_eq!(machine.remote_latency_cycles, 600, "of both");
         // Halfway between the numbers of pages, by factors; never less than nearer ones.
         assert_eq!(machine.walker.tiers, [[0, 100], [20_000, 100], [80_000, 300]]);
         assert_eq!(machine.validate(), Ok(()));
@@ -408,9 +420,18 @@ mod tests {
         let skid = LoopSkid { name: "load".into(), instructions: 2, samples: vec![1, 3], elsewhere: 2 };
         let calibration = Calibration::now(latency(), Some(lines()), Some("cpu-clock".into()), vec![skid]);
         let text = table(&calibration, &MachineDescription::named("host").expect("this machine"));
-        for expected in
-            ["first level", "12.0", "200.2", "page walk", "one set, by stores", "25.0 %", "75.0 %"]
-        {
+        for expected in [
+            "first level",
+            "12.0",
+            "200.2",
+            "600.2",
+            "nearest, node 1",
+            "farthest, node 2",
+            "page walk",
+            "one set, by stores",
+            "25.0 %",
+            "75.0 %",
+        ] {
             assert!(text.contains(expected), "{expected} is not in:\n{text}");
         }
     }
