@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io, thread};
 
+use memlens_backing::{MemoryNodes, NodeError, probe_page_nodes};
 use memlens_calibrate::Calibration;
 use memlens_sim::{CacheDescription, MachineDescription, TlbDescription};
 
@@ -33,6 +34,7 @@ pub fn findings() -> Vec<Finding> {
         calibration(),
         cache_folder(),
         huge_pages(),
+        memory_nodes(&MemoryNodes::of_this_machine(), probe_page_nodes()),
     ]);
     findings
 }
@@ -343,6 +345,27 @@ fn is_usable(folder: &Path) -> Result<(), String> {
     // There is nothing to remove where it could not be created.
     let _ = fs::remove_file(&probe);
     written.map_err(|error| plain(&error))
+}
+
+/// How many there are, and whether the kernel says where pages lie.
+fn memory_nodes(nodes: &MemoryNodes, probed: Result<(), NodeError>) -> Finding {
+    let topic = "memory nodes";
+    if !nodes.are_several() {
+        return Finding::good(topic, "one: no memory is farther than another");
+    }
+    let numbers: Vec<String> = nodes.with_memory().iter().map(u32::to_string).collect();
+    let several = format!("{} (nodes {})", numbers.len(), numbers.join(", "));
+    match probed {
+        Ok(()) => Finding::good(
+            topic,
+            format!("{several}; the kernel says in which one each page of a program lies"),
+        ),
+        Err(error) => Finding::limited(
+            topic,
+            format!("{several}; burst mode does not tell them apart: memlens failed to {error}"),
+            "allow the container that call: docker run --cap-add SYS_NICE",
+        ),
+    }
 }
 
 fn huge_pages() -> Finding {
