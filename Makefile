@@ -5,6 +5,7 @@
 #   make bench    memlens beside native, cachegrind and callgrind; sample mode beside native, perf, heaptrack and
 #                 dhat; what watching large blocks costs; bursts against exact mode (BENCH='--quick' is faster)
 #   make test-aarch64   memlens for AArch64, in an emulated machine (Debian's cross compiler and QEMU; not part of `make test`)
+#   make test-numa      burst mode on a machine with two memory nodes, an emulated one (QEMU; not part of `make test`)
 #   make lint     formatting and clippy
 #   make doc      the crates' documentation, with warnings as errors
 #   make setup    the system packages all of these need
@@ -140,6 +141,11 @@ test-aarch64: build
 	$(CARGO) build --release --target $(AARCH64) -p memlens
 	$(PYTHON) tests/aarch64.py --memlens $(TARGET)/$(AARCH64)/release/memlens --reader $(MEMLENS) --folder $(TARGET)/aarch64-machine
 
+# Memory nodes, in an emulated machine that has two.
+test-numa: build
+	@scripts/setup.sh build numa
+	$(PYTHON) tests/numa.py --memlens $(MEMLENS) --folder $(TARGET)/numa-machine
+
 bench: build
 	@scripts/setup.sh build bench
 	$(PYTHON) bench/run.py --memlens $(MEMLENS) $(BENCH)
@@ -165,4 +171,4 @@ clean:
 	$(MAKE) -s -C examples/bfs clean
 	$(MAKE) -s -C examples/kernels clean
 
-.PHONY: build test-build setup examples demo test test-aarch64 $(BESIDE) bench lint doc clean
+.PHONY: build test-build setup examples demo test test-aarch64 test-numa $(BESIDE) bench lint doc clean

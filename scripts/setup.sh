@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the system packages that a task needs and that are missing. Nothing to do: says nothing, at once.
 #
-#     scripts/setup.sh [build] [demo] [test] [aarch64] [bench]       default: build
+#     scripts/setup.sh [build] [demo] [test] [aarch64] [numa] [bench]       default: build
 #
 # build needs what compiles memlens and DynamoRIO; without it the script fails. What the other tasks need
 # beyond that is programs to run and to compare with: where one cannot be had, the task leaves out what
@@ -35,6 +35,7 @@ packages() {
     git)      row='git|git|git|git|git' ;;
     aarch64-linux-gnu-gcc) row='gcc-aarch64-linux-gnu|gcc-aarch64-linux-gnu|aarch64-linux-gnu-gcc|cross-aarch64-gcc14|' ;;
     qemu-system-aarch64) row='qemu-system-arm|qemu-system-aarch64|qemu-system-aarch64|qemu-arm|qemu-system-aarch64' ;;
+    qemu-system-x86_64) row='qemu-system-x86|qemu-system-x86|qemu-system-x86|qemu-x86|qemu-system-x86_64' ;;
     openssl)  row='openssl|openssl|openssl|openssl|openssl' ;;
     perl)     row='perl|perl|perl|perl|perl' ;;
     esac
@@ -70,8 +71,9 @@ for task; do
     demo) ;;
     test) optional="$optional static-libc valgrind python3 gfortran sqlite3 redis-cli node xz zstd lua5.4 bc file diff git openssl" ;;
     aarch64) optional="$optional aarch64-linux-gnu-gcc qemu-system-aarch64 python3" ;;
+    numa) optional="$optional qemu-system-x86_64 python3" ;;
     bench) optional="$optional valgrind python3 sqlite3 xz perf heaptrack redis-cli" ;;
-    *) echo "setup.sh: unknown task: $task (build, demo, test, aarch64, bench)" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown task: $task (build, demo, test, aarch64, numa, bench)" >&2; exit 2 ;;
     esac
 done
 

@@ -64,16 +64,16 @@ def need(tool, package):
         sys.exit(f"tests/aarch64.py: there is no {tool}: install {package}")
 
 
-def debian_packages(folder):
-    """The newest kernel for clouds and a static busybox, for AArch64: the system's own lists of packages are not touched."""
+def debian_packages(folder, architecture="arm64"):
+    """The newest kernel for clouds and a static busybox: the system's own lists of packages are not touched."""
     if len(found := sorted(folder.glob("*.deb"))) >= 2:
         return found
     for below in ["lists/partial", "cache/archives/partial"]:
         (folder / below).mkdir(parents=True, exist_ok=True)
     (folder / "status").touch()
     options = {
-        "APT::Architecture": "arm64",
-        "APT::Architectures": "arm64",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
         "Dir::State::Lists": folder / "lists",
         "Dir::State::status": folder / "status",
         "Dir::Cache": folder / "cache",
@@ -82,11 +82,11 @@ def debian_packages(folder):
     options = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     subprocess.run(["apt-get", "-qq", *options, "update"], check=True)
     answer = subprocess.run(
-        ["apt-cache", *options, "depends", "linux-image-cloud-arm64"], check=True, capture_output=True, text=True
+        ["apt-cache", *options, "depends", f"linux-image-cloud-{architecture}"], check=True, capture_output=True, text=True
     )
     kernel = re.search(r"Depends: (linux-image-\S+)", answer.stdout)
     if not kernel:
-        sys.exit("tests/aarch64.py: apt knows no linux-image-cloud-arm64; is this a Debian?")
+        sys.exit(f"apt knows no linux-image-cloud-{architecture}; is this a Debian?")
     subprocess.run(["apt-get", "-qq", *options, "download", kernel[1], "busybox-static"], cwd=folder, check=True)
     return sorted(folder.glob("*.deb"))
 

@@ -1,6 +1,8 @@
 /* Threads on several memory nodes (NUMA), and where their memory comes from.
  *
- *     nodes [THREADS [PAGES [ROUNDS]]]          defaults: 2 1024 4
+ *     nodes [THREADS [PAGES [ROUNDS [PROCESSORS]]]]          defaults: 2 1024 4 0
+ *
+ * With PROCESSORS each thread stays on one of so many, as far apart as they can be: 0 and 2 for two threads on four.
  *
  * Each thread works on its own part of four arrays of as many pages, one load of each line of it a round, lines in an order in which no
  * prefetcher follows them. Barriers make each round one step.
@@ -12,6 +14,7 @@
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -20,7 +23,7 @@
 #define LINE 64
 #define LINES (PAGE / LINE)
 
-static long threads, pages, rounds;
+static long threads, pages, rounds, processors;
 static char *serial, *parallel, *shared, *returned;
 static pthread_barrier_t step;
 static long sums[64];
@@ -41,9 +44,23 @@ static long sum(const char *array, long from, long to)
     return total;
 }
 
+static void stay(long own)
+{
+    if (processors == 0)
+        return;
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(own * processors / threads, &only);
+    if (sched_setaffinity(0, sizeof only, &only)) {
+        perror("sched_setaffinity");
+        exit(1);
+    }
+}
+
 static void *work(void *number)
 {
     long own = (long)number, from = own * pages / threads, to = (own + 1) * pages / threads, total = 0;
+    stay(own);
     fill(parallel, from, to);
     fill(returned, from, to);
     pthread_barrier_wait(&step);
@@ -73,10 +90,12 @@ int main(int argc, char **argv)
     threads = argc > 1 ? atol(argv[1]) : 2;
     pages = argc > 2 ? atol(argv[2]) : 1024;
     rounds = argc > 3 ? atol(argv[3]) : 4;
-    if (threads < 1 || threads > 64 || pages < threads || rounds < 1) {
-        fprintf(stderr, "nodes [THREADS [PAGES [ROUNDS]]]: 1 to 64 threads, a page each at least\n");
+    processors = argc > 4 ? atol(argv[4]) : 0;
+    if (threads < 1 || threads > 64 || pages < threads || rounds < 1 || processors < 0) {
+        fprintf(stderr, "nodes [THREADS [PAGES [ROUNDS [PROCESSORS]]]]: 1 to 64 threads, a page each at least\n");
         return 2;
     }
+    stay(0);
     serial = pages_of(pages);
     parallel = pages_of(pages);
     shared = pages_of(pages);
