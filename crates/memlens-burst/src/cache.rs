@@ -15,13 +15,14 @@
 //! another, to the runtime. So an element of the table is one number, which any thread may read while another one
 //! changes it. Distance 0 is the arena's start: the runtime.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use memlens_events::burst::{End, Reference};
 
-use crate::area::Offsets;
-use crate::assembler::{Address, Assembler, Gpr, RCX, RDX, reaches};
-use crate::entry::{first_entry, write_way_to_entry};
+use crate::arch::{
+    Assembler, Gpr, OfBlock, Offsets, first_entry, is_near, jump_word, memory_for, publish, target_hash,
+    write_check, write_way_to_entry,
+};
 use crate::hashes::Hashes;
 use crate::sys::{CodeMemory, Populated, populate};
 use crate::table::Table;
@@ -38,8 +39,6 @@ const EPOCHS_OFFSET: usize = 4096 + 2 * TARGET_BYTES;
 const TARGET_BYTES: usize = TARGETS * size_of::<u32>();
 /// The most blocks of generated code in an arena.
 const EPOCHS: usize = 1 << 15;
-/// What a thread's epochs differ by; in the rest are bits of its number.
-pub const NEXT_EPOCH: u64 = 1 << 16;
 /// Room that a block may need.
 pub const MOST_BLOCK_BYTES: usize = 8192;
 
@@ -79,10 +78,8 @@ pub struct Block {
     pub first_place: u32,
     /// How many it has.
     pub places: u32,
-    /// Of generated code: where the instructions lie that compare it with what was translated.
-    pub comparison: Option<(u64, u64)>,
-    /// Whether rax has the flags meanwhile, and the area's third place rax.
-    pub are_flags_in_rax: bool,
+    /// What the architecture's translation notes of it.
+    pub own: OfBlock,
     /// The block that this one replaces, as its code has changed; 0: none.
     replaces: u32,
     /// In each arena, the distance of its check from the start; 0: none.
@@ -102,8 +99,7 @@ impl Block {
             first_reference: 0,
             first_place: 0,
             places: 0,
-            comparison: None,
-            are_flags_in_rax: false,
+            own: OfBlock::default(),
             replaces: 0,
             checks: [0; ARENAS],
         }
@@ -190,7 +186,7 @@ impl Arena {
 
     /// Whether all of it is in reach of an address.
     fn is_near(&self, pc: u64) -> bool {
-        reaches(pc, self.entry()) && reaches(pc, self.end())
+        is_near(pc, self.entry()) && is_near(pc, self.end())
     }
 
     /// An assembler for what is free.
@@ -214,8 +210,9 @@ impl Arena {
         Assembler::new(code, start)
     }
 
-    /// What was assembled stays.
+    /// What was assembled up to `end` stays, and may be executed.
     pub fn keep(&mut self, end: u64) {
+        publish(self.memory.write_at(self.next), self.next, (end - self.next) as usize);
         self.next = end;
     }
 }
@@ -357,7 +354,7 @@ impl Cache {
             }
         }
         let free = self.arenas.iter().position(Option::is_none).ok_or(End::Full)?;
-        let memory = place_near(module).ok_or(End::Code)?;
+        let memory = memory_for(module).ok_or(End::Code)?;
         let mut arena = Arena { memory, next: memory.execute, epochs: 0, populated: Populated::default() };
         let mut assembler = arena.assembler();
         let first = first_entry(self.offsets).ok_or(End::Full)?;
@@ -366,7 +363,8 @@ impl Cache {
             !assembler.is_full() && assembler.here() <= arena.targets(Variant::Recording),
             "the entry has a page"
         );
-        arena.keep(memory.execute + CODE_OFFSET as u64);
+        arena.keep(assembler.here());
+        arena.next = memory.execute + CODE_OFFSET as u64;
         self.arenas[free] = Some(arena);
         Ok((free, true))
     }
@@ -396,8 +394,7 @@ impl Cache {
             self.blocks[block_number].checks[arena_number] = distance;
         }
         let arena = self.arena(arena_number);
-        // SAFETY: SSE 4.2 is there: bursts are not begun without.
-        let index = unsafe { core::arch::x86_64::_mm_crc32_u64(0, block.pc) } as usize % TARGETS;
+        let index = target_hash(block.pc) % TARGETS;
         let place = arena.memory.write_at(arena.targets(block.variant) + 4 * index as u64).cast::<u32>();
         // SAFETY: aligned, inside the arena's table, shared with translated code, which reads it at once.
         unsafe { AtomicU32::from_ptr(place) }.store(distance, Ordering::Release);
@@ -406,11 +403,12 @@ impl Cache {
     /// From now on a jump leads to `target`, if that is in reach.
     pub fn link(&mut self, gap: u64, target: u64) {
         let Some(number) = self.arena_of(gap) else { return };
-        let Ok(distance) = i32::try_from(target.wrapping_sub(gap + 4) as i64) else { return };
-        let place = self.arena(number).memory.write_at(gap).cast::<i32>();
-        // SAFETY: the distance of a jump that was written aligned: one store, which threads that execute the jump see
-        // whole (Intel SDM volume 3A, section 9.1.1).
-        unsafe { AtomicI32::from_ptr(place) }.store(distance, Ordering::Release);
+        let Some(word) = jump_word(gap, target) else { return };
+        let place = self.arena(number).memory.write_at(gap).cast::<u32>();
+        // SAFETY: a word of a jump that was written aligned: one store, which threads that execute the jump see whole, as
+        // `jump_word` says.
+        unsafe { AtomicU32::from_ptr(place) }.store(word, Ordering::Release);
+        publish(place.cast(), gap, size_of::<u32>());
     }
 
     /// The native state behind an address of translated code: the block and the native instruction whose copy is
@@ -421,39 +419,4 @@ impl Cache {
         let at = places.partition_point(|place| place.code <= code);
         Some((block, places.get(at.checked_sub(1)?)?.pc))
     }
-}
-
-/// Entered with all registers the program's but rcx, which is in the area's third place and holds the address that is
-/// wanted, as does the area's target.
-fn write_check(assembler: &mut Assembler<'_>, offsets: Offsets, block: &Block, entry: u64) {
-    assembler.store_thread(RDX, offsets.fourth());
-    assembler.set(RDX, block.pc.wrapping_neg());
-    assembler.lea(RCX, Address { base: Some(RCX), index: Some((RDX, 1)), disp: 0 });
-    assembler.load_thread(RDX, offsets.fourth());
-    let equal = assembler.jump_short_if_rcx_is_zero();
-    assembler.jump(entry);
-    assembler.end_short(equal);
-    if block.comparison.is_some() {
-        assembler.load_thread(RCX, offsets.epoch());
-        assembler.lea(RCX, Address::at(RCX, NEXT_EPOCH as i32));
-        assembler.store_thread(RCX, offsets.epoch());
-    }
-    assembler.load_thread(RCX, offsets.third());
-    if reaches(assembler.here(), block.cold) {
-        assembler.jump(block.cold);
-    } else {
-        // jmp [rip + 0], then the address.
-        assembler.bytes(&[0xff, 0x25, 0, 0, 0, 0]);
-        assembler.bytes(&block.cold.to_le_bytes());
-    }
-}
-
-/// Memory for code near a module.
-fn place_near(module: u64) -> Option<CodeMemory> {
-    const STEP: u64 = 16 << 20;
-    const LOWEST: u64 = 0x1_0000;
-    let base = module & !0xfff;
-    let below = (1..100).filter_map(|step| base.checked_sub(ARENA_BYTES as u64 + step * STEP));
-    let above = (4..100).map(|step| base + step * STEP);
-    below.filter(|&place| place >= LOWEST).chain(above).find_map(|place| CodeMemory::at(place, ARENA_BYTES))
 }

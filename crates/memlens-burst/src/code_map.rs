@@ -6,12 +6,21 @@
 
 use memlens_inside::own_memory;
 
+use crate::arch::WINDOW_BYTES;
 use crate::sys::{copy_own, give_back, read_file};
 use crate::table::Table;
-use crate::trace::{CodeSource, WINDOW_BYTES};
 
 const MOST_RANGES: usize = 4096;
 const TEXT_BYTES: usize = 1 << 20;
+
+/// Code that may be translated.
+pub trait CodeSource {
+    /// Some code from `pc` on, [`WINDOW_BYTES`] at most; None: what is there is not translated.
+    ///
+    /// # Safety
+    /// The calling thread executes code in its process at `pc`, or may so soon.
+    unsafe fn code_at(&mut self, pc: u64) -> Option<&[u8]>;
+}
 
 /// A mapping of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

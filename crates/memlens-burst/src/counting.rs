@@ -11,7 +11,8 @@
 //! all else that is done with it. If a piece was slow for that, all pieces tell the speed, also those in which the runtime translated
 //! for less than half of the time, without that: what fills new memory and then calls something new has its faults there.
 
-use crate::sys::{cycles, sum_cycles, thread_faults, thread_ns};
+use crate::arch::{cycles, sum_cycles};
+use crate::sys::{thread_faults, thread_ns};
 
 /// Most pieces of a stretch.
 const MOST_PIECES: usize = 64;

@@ -4,13 +4,9 @@
 //!  runtime.rs    begin (from a signal handler) … next_code (when the copy does not know the way) … end
 //!  code_map.rs   which code may be copied, and which of it may change
 //!  counting.rs   how fast the thread is in copies that only count
-//!  trace.rs      native code ─► a straight path of instructions
-//!  translate.rs  path ─► block, by assembler.rs; known.rs: which addresses follow from others,
-//!                 filter.rs: which are left out, gather.rs: those of gathers
 //!  cache.rs      blocks, exits, what is found how; hashes.rs: blocks by address
-//!  waiting.rs    loops that wait for another thread
-//!  entry.rs      the few instructions between copy and runtime
-//!  area.rs       a thread's words that the copy reaches through fs
+//!  x86_64/       all that depends on the architecture: decoding, translation, the way between copy and runtime
+//!  filter.rs     whether operands that seldom miss are left out
 //!  sys.rs, table.rs, heap.rs   memory of our own
 //! ```
 //!
@@ -28,29 +24,25 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("bursts exist for x86-64 only");
 
-mod area;
-mod assembler;
 mod cache;
 mod code_map;
 mod counting;
-mod entry;
 mod filter;
-mod gather;
 mod hashes;
 pub mod heap;
-mod known;
 mod runtime;
 mod sys;
 mod table;
-mod trace;
-mod translate;
-mod waiting;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
-pub use area::Area;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as arch;
+
+pub use arch::{AROUND as WAITING_AROUND, Area, code_waits};
 pub use counting::Counted;
 pub use filter::filter_operations;
 pub use runtime::{
     Burst, Hooks, Limits, MOST_WORDS, Missing, NewBlock, active, begin, check_support, code_has_changed,
     forget_after_fork, is_interrupted, is_waiting, leave_at_fault,
 };
-pub use waiting::{AROUND as WAITING_AROUND, code_waits};

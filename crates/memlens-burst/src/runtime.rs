@@ -19,30 +19,23 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
 use memlens_inside::{number, own_memory, syscall};
 
-use crate::area::{Area, Offsets};
-use crate::assembler::RAX;
-use crate::cache::{Block, Cache, Exit, NEXT_EPOCH, Variant};
+use crate::arch::{
+    self, Area, Context, Decoding, FIRST_PAIR, Filter, Offsets, Saved, Trace, cycles, first_entry,
+    thread_pointer, translate,
+};
+use crate::cache::{Block, Cache, Exit, Variant};
 use crate::code_map::CodeMap;
 use crate::counting::{Counted, Counting};
-use crate::entry::{FLAGS_BELOW_TOP, first_entry};
-use crate::filter::Filter;
-use crate::sys::{cycles, thread_ns, thread_pointer};
-use crate::trace::{Trace, find_announcement};
-use crate::translate::{FLAGS_FOR_NATIVE, translate};
-use crate::waiting;
+use crate::sys::thread_ns;
 
 /// The most words that a burst has.
 pub const MOST_WORDS: usize = 1 << 20;
 /// Blocks write so many words behind the limit at most: each looks at it once, somewhere in its middle.
 const MARGIN_WORDS: usize = 2 * MAX_BLOCK_WORDS;
 const STACK_BYTES: usize = 128 << 10;
-const VECTORS_BYTES: usize = 16 << 10;
-/// Bytes of the kernel's `struct ucontext` with its signal mask (arch/x86/include/uapi/asm/ucontext.h).
-const CONTEXT_BYTES: usize = 304;
 /// Words after which a burst whose time is limited asks the clock.
 const CLOCK_WORDS: usize = 10_000;
 /// A visit of the runtime translates one block, in some ten thousand cycles. Where it took longer than this, another thread
@@ -72,13 +65,13 @@ pub struct NewBlock<'a> {
     pub ends_indirectly: bool,
     /// Its references.
     pub references: &'a [Reference],
-    instructions: &'a [Instruction],
+    trace: &'a Trace,
 }
 
 impl NewBlock<'_> {
     /// Native addresses of its instructions.
     pub fn code(&self) -> impl Iterator<Item = u64> {
-        self.instructions.iter().map(Instruction::ip)
+        self.trace.code()
     }
 }
 
@@ -122,9 +115,8 @@ pub struct Limits {
 /// What the runtime keeps of a thread.
 #[repr(C, align(64))]
 struct Lane {
-    vectors: [u8; VECTORS_BYTES],
     /// The context of the tick with which the burst began; later the one with which it ends.
-    context: [u64; CONTEXT_BYTES / 8],
+    saved: Saved,
     limits: Limits,
     generation: u64,
     began: u64,
@@ -200,7 +192,7 @@ struct Inner {
     cache: Cache,
     code: CodeMap,
     trace: Trace,
-    infos: InstructionInfoFactory,
+    decoding: Decoding,
 }
 
 /// The translations of this process, one thread at a time.
@@ -279,22 +271,7 @@ pub enum Missing {
 /// # Errors
 /// What is missing.
 pub fn check_support() -> Result<(), Missing> {
-    // SAFETY: every x86-64 processor has the instruction.
-    let features = core::arch::x86_64::__cpuid(1).ecx;
-    const SSE_4_2: u32 = 1 << 20;
-    const OS_XSAVE: u32 = 1 << 27;
-    if features & SSE_4_2 == 0 || features & OS_XSAVE == 0 {
-        return Err(Missing::Instructions);
-    }
-    let bytes = core::arch::x86_64::__cpuid_count(0xd, 0).ebx;
-    if bytes as usize > VECTORS_BYTES - 64 {
-        return Err(Missing::KnownVectors);
-    }
-    if crate::sys::has_shadow_stack() {
-        return Err(Missing::PlainReturns);
-    }
-    find_announcement();
-    Ok(())
+    arch::check_support()
 }
 
 /// In a forked child, with its only thread's area: nothing of the parent's bursts goes on.
@@ -318,11 +295,11 @@ pub fn forget_after_fork(area: &Area) {
 /// `ip` is the address of an instruction that the calling thread was about to execute.
 pub unsafe fn is_waiting(ip: u64) -> bool {
     const PAGE: u64 = 4096;
-    const MOST: usize = 2 * waiting::AROUND as usize;
+    const MOST: usize = 2 * arch::AROUND as usize;
     // No further than the page, which is mapped.
     let page = ip & !(PAGE - 1);
-    let start = ip.saturating_sub(waiting::AROUND).max(page);
-    let end = ip.saturating_add(waiting::AROUND).min(page + PAGE);
+    let start = ip.saturating_sub(arch::AROUND).max(page);
+    let end = ip.saturating_add(arch::AROUND).min(page + PAGE);
     let mut code = [0; MOST];
     for (byte, address) in code.iter_mut().zip(start..end) {
         // SAFETY: a byte of the page with the instruction; somebody may write there, so it is read by itself.
@@ -330,11 +307,11 @@ pub unsafe fn is_waiting(ip: u64) -> bool {
     }
     let code = &code[..(end - start) as usize];
     if !HAS_DECODER.load(Ordering::Acquire) || LOOPS.is_held.swap(true, Ordering::Acquire) {
-        return waiting::waits_at(code, start, ip, None);
+        return arch::waits_at(code, start, ip, None);
     }
     // SAFETY: held by this one alone.
-    let infos = unsafe { &mut *LOOPS.infos.get() }.get_or_insert_with(InstructionInfoFactory::new);
-    let waits = waiting::waits_at(code, start, ip, Some(infos));
+    let decoding = unsafe { &mut *LOOPS.decoding.get() }.get_or_insert_with(Decoding::new);
+    let waits = arch::waits_at(code, start, ip, Some(decoding));
     LOOPS.is_held.store(false, Ordering::Release);
     waits
 }
@@ -346,13 +323,13 @@ static HAS_DECODER: AtomicBool = AtomicBool::new(false);
 /// burst, where the program's signals wait.
 struct Loops {
     is_held: AtomicBool,
-    infos: UnsafeCell<Option<InstructionInfoFactory>>,
+    decoding: UnsafeCell<Option<Decoding>>,
 }
 
 // SAFETY: the cell is used by whoever has set `is_held`.
 unsafe impl Sync for Loops {}
 
-static LOOPS: Loops = Loops { is_held: AtomicBool::new(false), infos: UnsafeCell::new(None) };
+static LOOPS: Loops = Loops { is_held: AtomicBool::new(false), decoding: UnsafeCell::new(None) };
 
 /// Code has been unmapped: what was translated is not used by bursts that begin from now on.
 pub fn code_has_changed() {
@@ -401,9 +378,7 @@ fn new_lane(area: &Area) -> Option<&'static mut Lane> {
     let lane = unsafe { &mut *memory.cast::<Lane>() };
     lane.words = memory.wrapping_add(lane_bytes + STACK_BYTES).cast();
     area.stack.set(memory as u64 + (lane_bytes + STACK_BYTES) as u64);
-    area.own.set(ptr::from_ref(area) as u64);
-    area.vectors.set(lane.vectors.as_ptr() as u64);
-    area.frame.set(lane.context.as_ptr() as u64);
+    lane.saved.tell(area);
     area.lane.set(ptr::from_mut(lane) as u64);
     if is_new {
         lane.owner.store(own, Ordering::Relaxed);
@@ -423,22 +398,6 @@ unsafe fn lane_of(area: &Area) -> Option<&'static mut Lane> {
     // SAFETY: set by `new_lane`, for good.
     unsafe { (area.lane.get() as *mut Lane).as_mut() }
 }
-
-// Of `struct ucontext`, in words: 5 before the registers, in the order r8 … r15, di, si, bp, bx, dx, ax, cx, sp, ip,
-// flags; then segments, error, trap number, old mask, cr2, address of the vector registers; at the end the mask.
-const REGISTERS_AT: usize = 5;
-const IP_AT: usize = REGISTERS_AT + 16;
-const FLAGS_AT: usize = REGISTERS_AT + 17;
-const CX_AT: usize = REGISTERS_AT + 14;
-const VECTORS_AT: usize = 28;
-const MASK_AT: usize = 37;
-/// By the registers' numbers in encodings: their places from [`REGISTERS_AT`] on.
-const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
-
-/// Where the kernel says what is in the vector registers' area (`struct _fpx_sw_bytes`), and how it is marked.
-const MARKS_AT: usize = 464;
-const MARK_1: u32 = 0x4650_5853;
-const MARK_2: u32 = 0x4650_5845;
 
 /// Signals that the code itself raises: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
 const OWN_SIGNALS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;
@@ -462,17 +421,15 @@ pub unsafe fn begin(
     if area.is_bursting.get() != 0 {
         return Err(End::Busy);
     }
-    // SAFETY: the caller's promise; the structure has so many words.
-    let context = unsafe { &mut *context.cast::<[u64; CONTEXT_BYTES / 8]>() };
-    let pc = context[IP_AT];
+    // SAFETY: the caller's promise.
+    let mut context = unsafe { Context::of(context) };
+    let pc = context.pc();
     if (own_code.0..own_code.1).contains(&pc) {
         return Err(End::Code);
     }
-    if context[FLAGS_AT] & FLAGS_FOR_NATIVE != 0 {
+    if !context.is_plain() {
         return Err(End::Instruction);
     }
-    // SAFETY: the kernel's pointer to what it saved; None where it saved nothing.
-    let Some(marks) = (unsafe { vector_marks(context[VECTORS_AT]) }) else { return Err(End::Instruction) };
     // SAFETY: the thread's own, not in use: there is no burst.
     let Some(lane) = (unsafe { lane_of(area) }).or_else(|| new_lane(area)) else { return Err(End::Full) };
     let offsets = Offsets::of(area, thread_pointer()).ok_or(End::Full)?;
@@ -487,34 +444,16 @@ pub unsafe fn begin(
     lane.new_blocks = 0;
     lane.has_looked = false;
     lane.stage = Stage::Recording;
-    lane.context = *context;
-    lane.vectors[MARKS_AT..MARKS_AT + 48].copy_from_slice(&marks);
     area.next.set(lane.words as u64);
     let has_no_end = limits.recorded_ns == u64::MAX;
     lane.set_limit(area, if has_no_end { limits.words } else { limits.words.min(CLOCK_WORDS) });
-    let own = u64::from(lane.owner.load(Ordering::Relaxed));
-    area.epoch.set(cycles().wrapping_mul(NEXT_EPOCH) | (own % NEXT_EPOCH));
+    area.begin_epoch(lane.owner.load(Ordering::Relaxed));
     area.target.set(pc);
     area.jump.set(0);
-    area.third.set(context[CX_AT]);
     area.is_bursting.set(1);
-    context[IP_AT] = entry;
-    context[MASK_AT] = !OWN_SIGNALS;
+    lane.saved.begin(&mut context, area, entry);
+    context.set_mask(!OWN_SIGNALS);
     Ok(())
-}
-
-/// What the kernel says of the vector registers that it saved. None: nothing, or more than is known.
-///
-/// # Safety
-/// `saved` is the kernel's pointer.
-unsafe fn vector_marks(saved: u64) -> Option<[u8; 48]> {
-    if saved == 0 {
-        return None;
-    }
-    // SAFETY: the kernel saved at least 512 bytes there.
-    let marks = unsafe { ((saved + MARKS_AT as u64) as *const [u8; 48]).read() };
-    let word = |at: usize| u32::from_ne_bytes([marks[at], marks[at + 1], marks[at + 2], marks[at + 3]]);
-    (word(0) == MARK_1 && word(16) as usize + 4 <= VECTORS_BYTES).then_some(marks)
 }
 
 fn note_full(end: End) {
@@ -524,29 +463,27 @@ fn note_full(end: End) {
 }
 
 impl Inner {
-    /// `infos`: those of an earlier one. Memory that they once took is never given back.
-    fn new(area: &Area, infos: Option<InstructionInfoFactory>) -> Option<Self> {
+    /// `decoding`: that of an earlier one. Memory that it once took is never given back.
+    fn new(area: &Area, decoding: Option<Decoding>) -> Option<Self> {
         let offsets = Offsets::of(area, thread_pointer())?;
         let mut code = CodeMap::new()?;
         code.look();
         let cache = Cache::new(offsets)?;
         // Differs from all earlier ones of this process, and from its parent's.
         GENERATION.store(cycles() | 1, Ordering::Relaxed);
-        // The decoder's tables are made when it is first used.
-        let mut infos = infos.unwrap_or_else(InstructionInfoFactory::new);
-        let first = Decoder::with_ip(64, &[0x90], 0, DecoderOptions::NONE).decode();
-        core::hint::black_box(infos.info(&first));
+        let mut decoding = decoding.unwrap_or_else(Decoding::new);
+        decoding.use_first();
         HAS_DECODER.store(true, Ordering::Release);
-        Some(Self { cache, code, trace: Trace::empty(), infos })
+        Some(Self { cache, code, trace: Trace::empty(), decoding })
     }
 
     /// # Safety
     /// No thread is in a burst.
-    unsafe fn discard(self) -> InstructionInfoFactory {
+    unsafe fn discard(self) -> Decoding {
         // SAFETY: the caller's promise.
         unsafe { self.cache.discard() };
         self.code.discard();
-        self.infos
+        self.decoding
     }
 
     /// The block at a native address; translates it if there is none, or only `changed`, whose code is no more what it was.
@@ -569,7 +506,7 @@ impl Inner {
             self.code.look();
         }
         let range = self.code.range_of(pc).ok_or(End::Code)?;
-        let infos = &mut self.infos;
+        let decoding = &mut self.decoding;
         let came = cycles();
         let (arena, is_new) = self.cache.arena_for(pc, range.start)?;
         if is_new {
@@ -579,8 +516,8 @@ impl Inner {
         // SAFETY: the thread goes on at `pc`.
         let pair = unsafe {
             let follows = |to: u64| (range.start..range.end).contains(&to);
-            self.trace.decode(pc, code, follows, infos)?;
-            self.trace.free_pair(preferred, code, infos)
+            self.trace.decode(pc, code, follows, decoding)?;
+            self.trace.free_pair(preferred, code, decoding)
         };
         let marks = self.cache.references.len();
         let filter = Filter::new(&area.registers.get());
@@ -601,7 +538,7 @@ impl Inner {
             pc,
             ends_indirectly: self.trace.ends_indirectly(),
             references: &self.cache.references[marks..],
-            instructions: self.trace.instructions(),
+            trace: &self.trace,
         };
         let is_reported = lane.hooks.is_some_and(|hooks| (hooks.block)(area, lane.generation, &block));
         if !is_reported {
@@ -624,7 +561,7 @@ impl Inner {
                 (pc, Some(number), Some((pair, warm, cold)))
             }
         };
-        let preferred = link.map_or((15, 14), |(pair, ..)| pair);
+        let preferred = link.map_or(FIRST_PAIR, |(pair, ..)| pair);
         let found = self.block_at(area, lane, (target, changed), preferred).map_err(|end| (target, end))?;
         let Block { cold, warm, pair, .. } = self.cache.blocks()[found];
         match link {
@@ -651,7 +588,7 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
     let came = cycles();
     // SAFETY: the thread's own; this is the only function that uses it during a burst.
     let Some(lane) = (unsafe { lane_of(area) }) else { return 0 };
-    area.epoch.set(area.epoch.get().wrapping_add(NEXT_EPOCH));
+    area.renew_epoch();
     // Where an exit leads only the cache knows: there is no way but to wait.
     let mut held = Held::certainly();
     let next = match lane.is_new {
@@ -688,7 +625,7 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
 fn first_block(held: &mut Held, area: &Area, lane: &mut Lane) -> Result<u64, (u64, End)> {
     let pc = area.target.get();
     lane.is_new = false;
-    let mut infos = None;
+    let mut decoding = None;
     if IS_STALE.load(Ordering::Acquire) {
         if ACTIVE.load(Ordering::Acquire) > 1 {
             return Err((pc, End::Busy));
@@ -696,13 +633,13 @@ fn first_block(held: &mut Held, area: &Area, lane: &mut Lane) -> Result<u64, (u6
         if let Some(old) = held.inner().take() {
             // SAFETY: no other thread is in a burst, or it has not come further than here, where it waits. So none
             // executes in it or will return to it.
-            infos = Some(unsafe { old.discard() });
+            decoding = Some(unsafe { old.discard() });
         }
         IS_STALE.store(false, Ordering::Release);
     }
     if held.inner().is_none() {
         let began = cycles();
-        *held.inner() = Inner::new(area, infos);
+        *held.inner() = Inner::new(area, decoding);
         lane.spend_once(cycles() - began);
     }
     let Some(inner) = held.inner() else { return Err((pc, End::Full)) };
@@ -748,7 +685,7 @@ fn code_at(area: &Area, lane: &mut Lane, target: u64) -> Option<u64> {
     let came = cycles();
     let mut held = Held::certainly();
     let inner = held.inner().as_mut()?;
-    let block = inner.block_at(area, lane, (target, None), (15, 14));
+    let block = inner.block_at(area, lane, (target, None), FIRST_PAIR);
     let code = block.ok().map(|block| inner.cache.blocks()[block].cold);
     drop(held);
     lane.runtime_cycles += visit_cycles(came);
@@ -773,7 +710,7 @@ pub unsafe fn is_interrupted(context: *const c_void, area: &Area) -> bool {
         return false;
     }
     // SAFETY: the caller's promise.
-    let pc = unsafe { (*context.cast::<[u64; CONTEXT_BYTES / 8]>())[IP_AT] };
+    let pc = unsafe { Context::of(context.cast_mut()) }.pc();
     let mut held = Held::certainly();
     held.inner().as_ref().is_some_and(|inner| inner.cache.arena_of(pc).is_some())
 }
@@ -785,37 +722,23 @@ pub unsafe fn is_interrupted(context: *const c_void, area: &Area) -> bool {
 /// As [`is_interrupted`], which has said so; the signal came from the instruction itself.
 pub unsafe fn leave_at_fault(context: *mut c_void, area: &Area) -> u64 {
     // SAFETY: the caller's promise.
-    let context = unsafe { &mut *context.cast::<[u64; CONTEXT_BYTES / 8]>() };
+    let mut context = unsafe { Context::of(context) };
     // SAFETY: the thread's own, not in use: it runs translated code.
-    let Some(lane) = (unsafe { lane_of(area) }) else { return context[MASK_AT] };
-    let mask = lane.context[MASK_AT];
-    context[MASK_AT] = mask;
+    let Some(lane) = (unsafe { lane_of(area) }) else { return context.mask() };
+    let mask = lane.saved.mask();
+    context.set_mask(mask);
     let mut held = Held::certainly();
     let Some(inner) = held.inner() else { return mask };
-    let found = inner.cache.native_of(context[IP_AT]).map(|(block, pc)| (*block, pc));
+    let found = inner.cache.native_of(context.pc()).map(|(block, pc)| (*block, pc));
     drop(held);
     if let Some((block, pc)) = found {
-        let (first, second) = block.pair;
-        let register = |number: u8| REGISTERS_AT + ORDER[usize::from(number)];
         // What the block has stored so far has no end yet: it is left out.
-        let pointer = context[register(first)];
+        let pointer = context.register(block.pair.0);
         let words = lane.words as u64;
         if (words..area.next.get().max(area.limit.get())).contains(&pointer) {
             area.next.set(pointer);
         }
-        context[register(first)] = area.first.get();
-        context[register(second)] = area.second.get();
-        let compares = block.comparison.is_some_and(|(from, to)| (from..to).contains(&context[IP_AT]));
-        if compares && block.are_flags_in_rax {
-            // As `lahf` and `seto al` left them.
-            const LOW_FLAGS: u64 = 0xd5;
-            const OVERFLOW: u64 = 1 << 11;
-            let held = context[register(RAX)];
-            let others = context[FLAGS_AT] & !(LOW_FLAGS | OVERFLOW);
-            context[FLAGS_AT] = others | ((held >> 8) & LOW_FLAGS) | ((held & 1) * OVERFLOW);
-            context[register(RAX)] = area.third.get();
-        }
-        context[IP_AT] = pc;
+        context.put_back(area, &block, pc);
     }
     // SAFETY: the thread's own.
     unsafe { report(area, lane, End::Fault) };
@@ -828,17 +751,8 @@ pub unsafe fn leave_at_fault(context: *mut c_void, area: &Area) -> u64 {
 /// # Safety
 /// Called from the entry of the thread's burst.
 unsafe fn end_burst(area: &Area, lane: &mut Lane, target: u64) {
-    let registers = area.registers.get();
-    for (register, place) in registers.iter().zip(ORDER) {
-        lane.context[REGISTERS_AT + place] = *register;
-    }
-    lane.context[IP_AT] = target;
-    // SAFETY: the entry pushed the flags there.
-    lane.context[FLAGS_AT] = unsafe { ((area.stack.get() - FLAGS_BELOW_TOP) as *const u64).read() };
-    lane.context[VECTORS_AT] = area.vectors.get();
-    let marks = &lane.vectors[MARKS_AT..];
-    let bytes = u32::from_ne_bytes([marks[16], marks[17], marks[18], marks[19]]) as usize;
-    lane.vectors[bytes..bytes + 4].copy_from_slice(&MARK_2.to_ne_bytes());
+    // SAFETY: the caller's promise.
+    unsafe { lane.saved.end(area, target) };
     finish(area);
 }
 

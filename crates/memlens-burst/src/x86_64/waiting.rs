@@ -12,6 +12,8 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
 };
 
+use super::trace::Decoding;
+
 /// How far to both sides of an instruction its loop is looked for, in bytes: loops that wait are short.
 pub const AROUND: u64 = 64;
 /// A `pause` is looked for so far away.
@@ -22,14 +24,15 @@ const PAUSE: [u8; 2] = [0xf3, 0x90];
 /// [`WAITING_AROUND`](crate::WAITING_AROUND) bytes to both sides if there are so many, `start` the address of its first byte. Takes
 /// memory; inside a target there is [`is_waiting`](crate::is_waiting). Cost: some microseconds.
 pub fn code_waits(code: &[u8], start: u64, ip: u64) -> bool {
-    waits_at(code, start, ip, Some(&mut InstructionInfoFactory::new()))
+    waits_at(code, start, ip, Some(&mut Decoding::new()))
 }
 
 /// The same, with the decoder's memory. Without it, and where no loop is found, only a `pause` nearby tells.
-pub(crate) fn waits_at(code: &[u8], start: u64, ip: u64, infos: Option<&mut InstructionInfoFactory>) -> bool {
+pub fn waits_at(code: &[u8], start: u64, ip: u64, decoding: Option<&mut Decoding>) -> bool {
     let has_pause = |code: &[u8]| code.windows(PAUSE.len()).any(|bytes| bytes == PAUSE);
     let at = (ip - start) as usize;
-    let found = infos.and_then(|infos| Some((infos, innermost_loop(&code[at..], ip, start)?)));
+    let found =
+        decoding.and_then(|decoding| Some((decoding.infos(), innermost_loop(&code[at..], ip, start)?)));
     match found {
         Some((infos, (head, end))) => {
             let code = &code[(head - start) as usize..(end - start) as usize];

@@ -12,8 +12,8 @@
 
 use iced_x86::{Instruction, OpKind, Register, UsedMemory};
 
-use crate::assembler::{Gpr, Vector};
-use crate::trace::number_of;
+use super::assembler::{Gpr, Vector};
+use super::trace::number_of;
 
 /// The most elements that an instruction has.
 pub const MOST_ELEMENTS: usize = 16;

@@ -31,16 +31,16 @@
 use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference, Source, Use, block_word};
 
-use crate::area::Offsets;
-use crate::assembler::{Address, Assembler, Gap, Gpr, RAX, RCX, RSP};
-use crate::cache::{Block, Cache, Exit, Place, Variant};
-use crate::entry::AFTER_INDIRECT;
-use crate::filter::Filter;
-use crate::gather::{Gather, Mask};
-use crate::known::Known;
-use crate::trace::{
+use super::area::Offsets;
+use super::assembler::{Address, Assembler, Gap, Gpr, RAX, RCX, RSP};
+use super::entry::AFTER_INDIRECT;
+use super::filter::Filter;
+use super::gather::{Gather, Mask};
+use super::known::Known;
+use super::trace::{
     Flow, MOST_BYTES, MOST_INSTRUCTIONS, MOST_JUMPS, Tail, Trace, announcement, flow_of, number_of,
 };
+use crate::cache::{Block, Cache, Exit, Place, Variant};
 
 /// Translates a decoded trace into the arena; the block's number. `pair`: registers that the trace does not use;
 /// `is_generated`: whether the code may change.
@@ -226,7 +226,7 @@ impl Writer<'_> {
         }
         if let Some((gap, back, write_at)) = compares {
             self.assembler.fill(gap, self.assembler.here());
-            self.block.are_flags_in_rax = needs_flags;
+            self.block.own.are_flags_in_rax = needs_flags;
             let changed = self.compare(trace);
             self.assembler.load_thread(second, self.offsets.epoch());
             self.assembler.store_thread(first, self.offsets.fourth());
@@ -270,7 +270,7 @@ impl Writer<'_> {
                 }
             }
         }
-        self.block.comparison = Some((from, self.assembler.here()));
+        self.block.own.comparison = Some((from, self.assembler.here()));
         changed
     }
 

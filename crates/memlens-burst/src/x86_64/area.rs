@@ -3,6 +3,8 @@
 use core::cell::Cell;
 use core::mem::offset_of;
 
+use super::processor::cycles;
+
 /// Part of a thread's thread-local memory: translated code reaches it through `fs`. All zero at first.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -70,7 +72,20 @@ impl Area {
             lane: zero(),
         }
     }
+
+    /// With a burst an epoch begins. `owner`: a number of the thread's own.
+    pub fn begin_epoch(&self, owner: u32) {
+        self.epoch.set(cycles().wrapping_mul(NEXT_EPOCH) | (u64::from(owner) % NEXT_EPOCH));
+    }
+
+    /// The next epoch.
+    pub fn renew_epoch(&self) {
+        self.epoch.set(self.epoch.get().wrapping_add(NEXT_EPOCH));
+    }
 }
+
+/// What a thread's epochs differ by; in the rest are bits of its number.
+pub const NEXT_EPOCH: u64 = 1 << 16;
 
 /// Offsets of an [`Area`]'s fields from the `fs` base: the same for all threads of a process.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::area::Offsets;
-use crate::assembler::{Address, Assembler, Gpr, RAX, RCX, RDI, RDX, RSP};
+use super::area::Offsets;
+use super::assembler::{Address, Assembler, Gpr, RAX, RCX, RDI, RDX, RSP};
 use crate::runtime::next_code;
 use crate::sys::CodeMemory;
 

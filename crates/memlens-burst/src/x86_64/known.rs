@@ -3,7 +3,7 @@
 use iced_x86::{Instruction, OpKind, Register};
 use memlens_events::burst::Source;
 
-use crate::assembler::{Gpr, RSP};
+use super::assembler::{Gpr, RSP};
 
 /// Addresses of a block that a further one may be near to.
 pub struct Known {

@@ -15,8 +15,9 @@ use iced_x86::{
 use memlens_events::burst::{End, MAX_BLOCK_WORDS};
 use memlens_inside::weak;
 
-use crate::assembler::{Address, Gpr};
-use crate::gather::{Gather, MOST_ELEMENTS};
+use super::assembler::{Address, Gpr};
+use super::gather::{Gather, MOST_ELEMENTS};
+use crate::code_map::CodeSource;
 
 /// Most instructions of a trace.
 pub const MOST_INSTRUCTIONS: usize = 64;
@@ -70,6 +71,25 @@ pub enum Tail {
     Native(u64, End),
 }
 
+/// The memory of the decoder's that it asks for at its first use.
+pub struct Decoding(InstructionInfoFactory);
+
+impl Decoding {
+    pub fn new() -> Self {
+        Self(InstructionInfoFactory::new())
+    }
+
+    /// Its tables are made when it is first used.
+    pub fn use_first(&mut self) {
+        let first = Decoder::with_ip(64, &[0x90], 0, DecoderOptions::NONE).decode();
+        core::hint::black_box(self.0.info(&first));
+    }
+
+    pub fn infos(&mut self) -> &mut InstructionInfoFactory {
+        &mut self.0
+    }
+}
+
 /// A decoded path.
 #[derive(Debug)]
 pub struct Trace {
@@ -93,15 +113,6 @@ pub struct Trace {
     used: u16,
     /// Before which instruction the flags hold nothing that is used later.
     pub free_flags_at: Option<usize>,
-}
-
-/// Code that may be translated.
-pub trait CodeSource {
-    /// Some code from `pc` on, [`WINDOW_BYTES`] at most; None: what is there is not translated.
-    ///
-    /// # Safety
-    /// The calling thread executes code in its process at `pc`, or may so soon.
-    unsafe fn code_at(&mut self, pc: u64) -> Option<&[u8]>;
 }
 
 impl Trace {
@@ -134,8 +145,9 @@ impl Trace {
         pc: u64,
         source: &mut impl CodeSource,
         follows: impl Fn(u64) -> bool,
-        infos: &mut InstructionInfoFactory,
+        decoding: &mut Decoding,
     ) -> Result<(), End> {
+        let infos = decoding.infos();
         self.length = 0;
         self.round = 0;
         self.used = NEVER_FREE;
@@ -247,6 +259,11 @@ impl Trace {
         &self.instructions[..self.length]
     }
 
+    /// Native addresses of its instructions.
+    pub fn code(&self) -> impl Iterator<Item = u64> {
+        self.instructions().iter().map(Instruction::ip)
+    }
+
     /// The bytes of an instruction.
     pub fn bytes(&self, index: usize) -> &[u8] {
         let start = index.checked_sub(1).map_or(0, |before| usize::from(self.byte_ends[before]));
@@ -311,7 +328,7 @@ impl Trace {
         &self,
         preferred: (Gpr, Gpr),
         source: &mut impl CodeSource,
-        infos: &mut InstructionInfoFactory,
+        decoding: &mut Decoding,
     ) -> (Gpr, Gpr) {
         let is_free = |register: Gpr| self.used & 1 << register == 0;
         if preferred.0 != preferred.1 && is_free(preferred.0) && is_free(preferred.1) {
@@ -320,7 +337,7 @@ impl Trace {
         let mut uses = [0u8; 16];
         for target in self.targets() {
             // SAFETY: the caller's promise.
-            let used = unsafe { used_from(target, source, infos) };
+            let used = unsafe { used_from(target, source, decoding.infos()) };
             for (register, uses) in uses.iter_mut().enumerate() {
                 *uses += u8::from(used & 1 << register != 0);
             }
@@ -627,8 +644,7 @@ mod tests {
         let length = |code: &'static [u8]| {
             let mut trace = Trace::empty();
             // SAFETY: what is decoded is not executed.
-            let decoded =
-                unsafe { trace.decode(START, &mut Code(code), |_| true, &mut InstructionInfoFactory::new()) };
+            let decoded = unsafe { trace.decode(START, &mut Code(code), |_| true, &mut Decoding::new()) };
             decoded.expect("instructions");
             trace.instructions().len()
         };
