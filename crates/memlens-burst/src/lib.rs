@@ -5,7 +5,7 @@
 //!  code_map.rs   which code may be copied, and which of it may change
 //!  counting.rs   how fast the thread is in copies that only count
 //!  cache.rs      blocks, exits, what is found how; hashes.rs: blocks by address
-//!  x86_64/       all that depends on the architecture: decoding, translation, the way between copy and runtime
+//!  x86_64/, aarch64/   all that depends on the architecture: decoding, translation, the way between copy and runtime
 //!  filter.rs     whether operands that seldom miss are left out
 //!  sys.rs, table.rs, heap.rs   memory of our own
 //! ```
@@ -21,9 +21,11 @@
 #![cfg_attr(not(test), no_std)]
 #![warn(clippy::std_instead_of_core)]
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("bursts exist for x86-64 only");
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("bursts exist for x86-64 and AArch64 only: see src/x86_64");
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod cache;
 mod code_map;
 mod counting;
@@ -36,6 +38,8 @@ mod table;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+#[cfg(target_arch = "aarch64")]
+use aarch64 as arch;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as arch;
 

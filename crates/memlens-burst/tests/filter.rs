@@ -1,4 +1,5 @@
 //! What the operation filter leaves out, and how often that is said to have happened.
+#![cfg(target_arch = "x86_64")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Code that a program generates, and changes while it runs in bursts.
+#![cfg(target_arch = "x86_64")]
 
 mod support;
 

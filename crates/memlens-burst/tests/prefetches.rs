@@ -1,4 +1,5 @@
 //! What prefetches ask for is recorded, be it an address or not.
+#![cfg(target_arch = "x86_64")]
 
 mod support;
 

@@ -3,6 +3,7 @@
 //!
 //! With `MEMLENS_STATES` set they are run once, and the states in which they end are printed: `tests/random_code.py` holds
 //! those of exact mode against the native ones.
+#![cfg(target_arch = "x86_64")]
 
 mod support;
 

@@ -2,6 +2,7 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+#[cfg(target_arch = "x86_64")]
 pub mod gathers;
 
 use std::alloc::{GlobalAlloc, Layout, System};
