@@ -293,7 +293,6 @@ fn weights_of_drawn_blocks_add_up_to_what_was_allocated() {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 #[test]
 fn allocations_in_bursts_and_between_them_are_all() {
     const BLOCKS: u64 = 1_000_000;
@@ -325,25 +324,6 @@ fn allocations_in_bursts_and_between_them_are_all() {
             "{between} and {inside} in {bursts} bursts"
         );
     }
-}
-
-/// The agent has no translator of this machine's code.
-#[cfg(not(target_arch = "x86_64"))]
-#[test]
-fn who_asks_for_bursts_is_told_that_there_are_none_and_gets_ticks() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let program = compiled(folder.path(), "blocks", &[]);
-    let bursts = Some(BurstOptions { words: 4096, share: 0.3, often: 10, filter: true });
-    let tick = Some(Duration::from_millis(2));
-    let mut agent = Agent::new(&AgentOptions { watch: Watch::Sampled, tick, stack_bytes: 256, bursts })
-        .expect("unpacked");
-    let (output, told) = run(&mut agent, &program, &["3000000", "64"]);
-    assert_eq!(output.status.code(), Some(0));
-    let count = |is_it: fn(&Told) -> bool| told.iter().filter(|(_, told)| is_it(told)).count();
-    assert_eq!(count(|told| matches!(told, Told::Burst { .. })), 0);
-    assert!(count(|told| matches!(told, Told::Tick { .. })) > 5);
-    assert_eq!(agent.no_bursts(), Some("memlens has them on x86-64 only"));
-    assert_eq!((agent.promptable(), agent.losses()), (0, Default::default()));
 }
 
 #[test]

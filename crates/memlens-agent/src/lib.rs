@@ -43,7 +43,6 @@
 //! | `bursts/met_code.rs` | which code they have met |
 //! | `bursts/prompts.rs` | the signal by which memlens prompts a process to begin one |
 //! | `bursts/faults.rs` | signals that instructions raise in a burst |
-//! | `no_bursts.rs` | in the place of `bursts/`, where there is no translator of the architecture's code |
 //!
 //! # Signal safety
 //! Everything here may run in a signal handler, in a forked child and inside the dynamic linker: it allocates
@@ -52,13 +51,14 @@
 //! calls itself; on AArch64 the compiler's part of it asks `getauxval`, once, how atomic operations are made there. Before a program is executed it takes some 2 to 90 KiB of the caller's stack, by the environment's size. There is no Rust runtime: where it is built to be carried, the crate
 //! is `no_std`, with panics that stop.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
-#![cfg_attr(any(test, not(target_arch = "x86_64")), allow(dead_code, reason = "some is for bursts alone"))]
+#![cfg_attr(test, allow(dead_code, reason = "entry points are not linked"))]
 #![warn(clippy::std_instead_of_core)]
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("the agent's architecture-dependent part exists for x86-64 and AArch64 only: see src/x86_64");
 
 mod allocations;
+mod bursts;
 mod draw;
 mod executable;
 mod forking;
@@ -78,8 +78,6 @@ mod ticks;
 mod watched;
 
 #[cfg(target_arch = "x86_64")]
-mod bursts;
-#[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as arch;
@@ -87,9 +85,7 @@ use x86_64 as arch;
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "aarch64")]
-mod no_bursts;
-#[cfg(target_arch = "aarch64")]
-use {aarch64 as arch, no_bursts as bursts};
+use aarch64 as arch;
 
 #[cfg(all(panic = "abort", not(test)))]
 memlens_inside::no_runtime!();

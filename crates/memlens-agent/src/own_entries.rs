@@ -43,11 +43,8 @@ unsafe extern "C" {
     pub fn syscall();
     #[link_name = "memlens_agent_own_prctl"]
     pub fn prctl();
-}
 
-// Those that only bursts need.
-#[cfg(target_arch = "x86_64")]
-unsafe extern "C" {
+    // Those that only bursts need.
     #[link_name = "memlens_agent_own_sigaction"]
     pub fn sigaction();
     #[link_name = "memlens_agent_own_signal"]

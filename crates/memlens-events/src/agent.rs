@@ -228,14 +228,11 @@ impl Answer {
 }
 
 /// Why a process has no bursts, from number 1 on.
-pub const NO_BURSTS: [&str; 4] = [
+pub const NO_BURSTS: [&str; 3] = [
     "the processor lacks SSE 4.2 or XSAVE",
     "the processor's vector registers are larger than is known",
     "the process has shadow stacks",
-    "memlens has them on x86-64 only",
 ];
-/// The number of the last of these, for an agent that is built without.
-pub const NOT_HERE: u32 = NO_BURSTS.len() as u32;
 
 /// The head of a ring.
 #[repr(C, align(64))]

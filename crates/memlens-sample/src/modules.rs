@@ -204,11 +204,11 @@ impl MappedFile {
     }
 
     /// Whether a thread that is about to execute the instruction there waits in a loop for another one, as the agent has it at
-    /// ticks. Reads nothing of the file but the code around; kept for each address. x86-64 code only, as bursts are.
+    /// ticks. Reads nothing of the file but the code around; kept for each address. This processor's code only, as bursts are.
     pub fn waits_in_loop(&self, svma: u64) -> bool {
         *self.loops.borrow_mut().entry(svma).or_insert_with(|| {
-            let around = self.code_around(svma, loop_code::AROUND);
-            around.is_some_and(|(start, code)| loop_code::waits(&code, start, svma))
+            let around = self.code_around(svma, memlens_burst::WAITING_AROUND);
+            around.is_some_and(|(start, code)| memlens_burst::code_waits(&code, start, svma))
         })
     }
 
@@ -227,22 +227,6 @@ impl MappedFile {
         let is_it = self.inode == 0 || file.metadata().is_ok_and(|status| status.ino() == self.inode);
         file.read_exact_at(&mut code, offset).ok().filter(|()| is_it)?;
         Some((start, code))
-    }
-}
-
-/// Loops of bursts' architecture.
-#[cfg(target_arch = "x86_64")]
-mod loop_code {
-    pub use memlens_burst::{WAITING_AROUND as AROUND, code_waits as waits};
-}
-
-/// There are no bursts, and nobody asks.
-#[cfg(not(target_arch = "x86_64"))]
-mod loop_code {
-    pub const AROUND: u64 = 0;
-
-    pub fn waits(_: &[u8], _: u64, _: u64) -> bool {
-        false
     }
 }
 

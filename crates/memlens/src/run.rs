@@ -42,7 +42,8 @@ Examples:
 } else {
     "\
 Examples:
-  memlens run -- ./server                           the 20 objects that cost most, by samples: shares with intervals
+  memlens run -- ./server                           the 20 objects that cost most, at nearly native speed
+  memlens run --mode sample -- ./server             samples of time instead: shares with intervals
   memlens run --by line --top 40 -- ./server        lines of code instead of objects
   memlens run --event agent-clock -- ./server       where the kernel allows no events: by timers in the program"
 };
@@ -186,7 +187,7 @@ impl RecordArgs {
 /// Where accesses come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// Burst where the program allows it, else exact; on other processors than x86-64 sample; says which and why.
+    /// Burst where the program allows it, else exact; on AArch64 else sample; says which and why.
     Auto,
     /// Every access of every thread, under DynamoRIO.
     Exact,
@@ -240,7 +241,7 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
     if matches!(mode, Mode::Sample | Mode::Burst) || args.sample.pid.is_some() {
         return sample::run(&args, reason.as_deref(), view);
     }
-    needs_x86_64("exact mode", "--mode sample says which data waits here, too")?;
+    needs_x86_64("exact mode", "--mode burst estimates the same counts here")?;
     let config = check(args)?;
     let (quiet, following) = (config.quiet, config.following);
     // What can be known to fail must fail before anything is created.

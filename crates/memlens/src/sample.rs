@@ -219,9 +219,6 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
         let message = "--pid records a running process with --mode sample (the default) or --mode burst";
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    if args.mode == Mode::Burst {
-        needs_x86_64("burst mode", "--mode sample says which data waits here, too")?;
-    }
     if matches!(args.sample.attribution, Some(Attribution::Static)) {
         needs_x86_64("--attribution static", "without it addresses are computed from registers")?;
     }

@@ -18,6 +18,7 @@ use crate::allocations::{
     slow_aligned_alloc, slow_calloc, slow_free, slow_free_aligned_sized, slow_free_sized, slow_malloc,
     slow_memalign, slow_posix_memalign, slow_pvalloc, slow_realloc, slow_reallocarray, slow_valloc,
 };
+use crate::bursts;
 use crate::draw::{ALWAYS_FROM_BYTES, CALL_BITS};
 use crate::forking;
 use crate::handing_on;
@@ -271,7 +272,7 @@ mapping!(
     mmap64
 );
 
-/// A function of threads or programs, which always goes the slow way.
+/// A function of threads, signals, libraries or programs, which always goes the slow way.
 macro_rules! passing {
     ($(#[$doc:meta])* $name:ident, $slow:path) => {
         entry_point!($(#[$doc])* $name, ["b {slow}"], slow = sym $slow);
@@ -281,6 +282,39 @@ macro_rules! passing {
 passing!(
     /// `int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)`
     pthread_create, crate::ticks::create_thread
+);
+
+passing!(
+    /// `int sigaction(int signal, const struct sigaction *new, struct sigaction *old)`
+    sigaction, bursts::set_action
+);
+passing!(
+    /// `sighandler_t signal(int signal, sighandler_t handler)`
+    signal, bursts::set_signal
+);
+passing!(
+    /// `sighandler_t bsd_signal(int signal, sighandler_t handler)`
+    bsd_signal, bursts::set_signal
+);
+passing!(
+    /// `sighandler_t ssignal(int signal, sighandler_t handler)`
+    ssignal, bursts::set_signal
+);
+passing!(
+    /// `sighandler_t sysv_signal(int signal, sighandler_t handler)`
+    sysv_signal, bursts::set_sysv_signal
+);
+passing!(
+    /// `sighandler_t __sysv_signal(int signal, sighandler_t handler)`
+    __sysv_signal, bursts::set_sysv_signal
+);
+passing!(
+    /// `sighandler_t sigset(int signal, sighandler_t disposition)`
+    sigset, bursts::set_sigset
+);
+passing!(
+    /// `int dlclose(void *library)`
+    dlclose, bursts::close_library
 );
 
 passing!(

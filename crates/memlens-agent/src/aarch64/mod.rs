@@ -141,6 +141,17 @@ pub unsafe fn begin_call_again(context: *mut c_void) {
     }
 }
 
+/// When the handler returns, the signal is blocked.
+///
+/// # Safety
+/// `context` is the third argument of a signal handler.
+pub unsafe fn block_in(context: *mut c_void, signal: usize) {
+    // Behind flags, link and alternate stack.
+    const MASK_AT: usize = 40;
+    // SAFETY: the kernel's structure.
+    unsafe { *context.byte_add(MASK_AT).cast::<u64>() |= 1 << (signal - 1) };
+}
+
 /// What a handler returns to: the kernel's `rt_sigreturn`. Unwinders know a handler's frame by these two instructions.
 ///
 /// # Safety

@@ -45,7 +45,7 @@ fn processor() -> Finding {
     let architecture = env::consts::ARCH;
     if !IS_X86_64 {
         let text =
-            format!("{architecture}, {cores} {plural}: sample mode; burst and exact mode are for x86-64");
+            format!("{architecture}, {cores} {plural}: burst and sample mode; exact mode is for x86-64");
         return Finding::limited("processor", text, "").without_advice();
     }
     let features = vector_instructions();
