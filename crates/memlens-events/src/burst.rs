@@ -1,7 +1,7 @@
 //! What a burst's words mean: the accesses of a thread while it ran translated code.
 //!
-//! A burst is a sequence of executed *blocks*. Each begins with a word whose top bit is set, [`block_word`], and goes
-//! on with the addresses that the block stored. Which accesses those are, the block's definition says: a list of
+//! A burst is a sequence of executed *blocks*. Each begins with a word whose upper 33 bits are set, [`block_word`], and goes
+//! on with the addresses that the block stored. On AArch64 the highest byte of these may be a tag ([`without_tag`]). Which accesses those are, the block's definition says: a list of
 //! [`Reference`]s in program order. Only those with [`Source::Word`] take a word; the others' addresses follow from
 //! it, or are always the same.
 //!
@@ -23,7 +23,13 @@ pub const fn block_word(id: u32) -> u64 {
 
 /// Which block begins with this word; None: it is an address.
 pub const fn block_of(word: u64) -> Option<u32> {
-    if word >> 63 != 0 { Some(word as u32 & 0x7fff_ffff) } else { None }
+    if word >> 31 == u64::MAX >> 31 { Some(word as u32 & 0x7fff_ffff) } else { None }
+}
+
+/// An address that was stored, as memory has it: the processor looks at no tag in the highest byte (Arm Architecture Reference Manual for
+/// A-profile, D8.8, top-byte ignore, which Linux lets programs have). An address of a program's on x86-64 has zeros there.
+pub const fn without_tag(address: u64) -> u64 {
+    address & u64::MAX >> 8
 }
 
 /// How an access's address is known.
@@ -216,6 +222,8 @@ mod tests {
     fn blocks_and_addresses_are_told_apart() {
         assert_eq!(block_of(block_word(77)), Some(77));
         assert_eq!(block_of(0x7fff_ffff_ffff), None);
+        let tagged = 0xffff << 48 & !(0xff << 48) | 0x7fff_ffff_fff0;
+        assert_eq!((block_of(tagged), without_tag(tagged)), (None, 0x7fff_ffff_fff0));
         assert!(End::ALL.iter().enumerate().all(|(number, &end)| End::of(number as u64) == Some(end)));
     }
 }

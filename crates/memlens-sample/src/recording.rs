@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use memlens_code::{SampleSkid, Waits};
 use memlens_events::agent::{Allocation, BurstHead};
-use memlens_events::burst::block_of;
+use memlens_events::burst::{block_of, without_tag};
 use memlens_objects::{SiteId, frame_key};
 use memlens_profile::{CallPaths, ObjectBacking, PathId};
 use memlens_symbols::GeneratedNames;
@@ -439,7 +439,7 @@ impl Recording {
         let space = self.spaces.get(&pid);
         let mut addresses =
             words.iter().step_by(EACH).filter(|&&word| word >= LOWEST && block_of(word).is_none());
-        addresses.any(|&address| space.is_none_or(|space| !space.is_known(address)))
+        addresses.any(|&address| space.is_none_or(|space| !space.is_known(without_tag(address))))
     }
 
     fn sample(&mut self, sample: &Sample, time_ns: u64) {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use memlens_events::agent::BlockHead;
-use memlens_events::burst::{Reference, Source, Use, block_of};
+use memlens_events::burst::{Reference, Source, Use, block_of, without_tag};
 use memlens_types::AccessKind;
 use rustc_hash::FxHashMap;
 
@@ -275,7 +275,8 @@ fn execution(
             false => 1,
         };
         if elements > 0 {
-            let access = address.map_or(Access::Unknown, |address| Access::Recorded { address, elements });
+            let recorded = |address| Access::Recorded { address: without_tag(address), elements };
+            let access = address.map_or(Access::Unknown, recorded);
             each(&mut block[at], access);
         }
     }
@@ -349,7 +350,8 @@ mod tests {
             reference(14, Use::Read, Source::Thread(16)),
         ];
         blocks.add(1, &head(5, false), references);
-        let words = [block_word(5), 0x1000, 0x2000, block_word(5), 0x3000];
+        // The highest byte of an address is none of it.
+        let words = [block_word(5), 0x80 << 56 | 0x1000, 0x2000, block_word(5), 0x3000];
         let (list, is_whole) = decoded(&mut blocks, &words);
         assert!(is_whole);
         let expected = [
