@@ -60,13 +60,13 @@ examples:
 	$(MAKE) -s -C examples/bfs
 	$(CARGO) build --release --manifest-path examples/sqlite/Cargo.toml --target-dir $(EXAMPLES)/sqlite
 
-# Exact and burst mode are x86-64's.
+# Exact mode is x86-64's.
 ifneq ($(shell uname -m),x86_64)
 demo: build examples
 	@mkdir -p $(EXAMPLES)
-	@echo; echo '== Breadth-first search over an R-MAT graph (examples/bfs), by samples =='
+	@echo; echo '== Breadth-first search over an R-MAT graph (examples/bfs), estimated from bursts =='
 	$(MEMLENS) run --force --out $(EXAMPLES)/bfs.memlens -- examples/bfs/bfs 20 16 1 20
-	@echo; echo '== SQLite building and querying a table of 300,000 rows (examples/sqlite), by samples =='
+	@echo; echo '== SQLite building and querying a table of 300,000 rows (examples/sqlite), estimated from bursts =='
 	$(MEMLENS) run --force --out $(EXAMPLES)/sqlite.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 300000
 	@$(MEMLENS) report $(EXAMPLES)/sqlite.memlens --html $(EXAMPLES)/sqlite.html --force
 	@echo; echo 'Look around: $(MEMLENS) view $(EXAMPLES)/sqlite.memlens'

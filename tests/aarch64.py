@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs memlens on AArch64, in an emulated machine: sample mode on programs with known answers.
+"""Runs memlens on AArch64, in an emulated machine: sample and burst mode on programs with known answers.
 
     tests/aarch64.py --memlens FILE --reader FILE --folder FOLDER
 
@@ -52,7 +52,8 @@ COMMANDS = [
     ),
     ("bare", "/t/memlens record --out bare.memlens -- /t/bare 400"),
     ("exact", "/t/memlens record --mode exact -- /t/known"),
-    ("burst", "/t/memlens record --mode burst -- /t/known"),
+    ("burst", f"/t/memlens record --mode burst --overhead 30% --out burst.memlens -- {KNOWN}"),
+    ("burst-threads", "/t/memlens record --mode burst --overhead 100% --out burst-threads.memlens -- /t/known 60 3 1"),
     ("static", "/t/memlens record --attribution static -- /t/known"),
     ("doctor", "/t/memlens doctor"),
     ("report", "/t/memlens report kernel-clock.memlens"),
@@ -263,6 +264,31 @@ def checks(results):
         results.ended("bare", 7, "known rounds 400")
         expect(any("bare" in json.dumps(found) for found in results.report("bare")["objects"]), "nothing of the program")
 
+    def recorded(name, stdout, arrays):
+        """Bursts see every access for a moment: of the loads of these arrays each has its part."""
+
+        def check():
+            results.ended(name, 7, stdout)
+            report = results.report(name)
+            expect(report["run"]["mode"] == "burst", report["run"]["mode"])
+            loads = dict.fromkeys(arrays, 0)
+            for found in report["objects"]:
+                plain = found["name"].removeprefix("heap through ")
+                if plain in loads:
+                    loads[plain] += found["loads"]
+            total = sum(loads.values())
+            expect(total > 0, [found["name"] for found in report["objects"]])
+            for array in arrays:
+                part, share = loads[array] / total, SHARES[array] / sum(SHARES[one] for one in arrays)
+                expect(abs(part - share) <= 0.02, f"{array} has {part:.3f} of the loads, and not {share} of them")
+            print(f"        {loads}")
+
+        return check
+
+    def chosen():
+        stripped()
+        expect(results.report("bare")["run"]["mode"] == "burst", "auto has chosen another mode")
+
     def refused(name, what):
         return lambda: results.ended(name, 69, stderr=f"{what} needs an x86-64 processor")
 
@@ -273,9 +299,14 @@ def checks(results):
         ("heap_blocks_have_their_variables_and_lines", heap_is_watched),
         ("threads_and_children_are_sampled", found("threads", stdout="known rounds 400 threads 3 children 1 sum 0")),
         ("a_running_process_is_attached_to", attached),
-        ("a_stripped_program_with_signed_returns_is_sampled", stripped),
+        ("a_stripped_program_with_signed_returns_is_recorded", chosen),
+        ("bursts_find_their_data", recorded("burst", output, list(SHARES))),
+        # Whose locals and blocks those of other threads are is known less often.
+        (
+            "threads_and_children_run_in_bursts",
+            recorded("burst-threads", "known rounds 60 threads 3 children 1 sum 0", ["in_globals", "in_thread"]),
+        ),
         ("exact_mode_is_refused", refused("exact", "exact mode")),
-        ("burst_mode_is_refused", refused("burst", "burst mode")),
         ("static_attribution_is_refused", refused("static", "--attribution static")),
         ("the_doctor_speaks", lambda: results.ended("doctor", 0, "aarch64")),
         ("profiles_are_shown_there_too", lambda: results.ended("report", 0, "in_globals")),
