@@ -3,7 +3,7 @@
 use std::fs;
 
 use memlens_calibrate::skid::LoopSkid;
-use memlens_calibrate::{Calibration, CurvePoint, Latency, LatencyTable, LineRates, WalkPoint};
+use memlens_calibrate::{Calibration, CurvePoint, Latency, LatencyTable, LineRates, NodeLatency, WalkPoint};
 use tempfile::TempDir;
 use toml::Value;
 
@@ -28,6 +28,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         walks: [(6144, 22.0), (24_576, 90.5)]
             .map(|(pages, cycles)| WalkPoint { pages, cycles: of(cycles, 0.5) })
             .into(),
+        nodes: vec![NodeLatency { node: 1, cycles: of(520.0, 0.25) }],
         llc_reach_bytes: 16 << 20,
         curve: vec![
             CurvePoint { bytes: 4096, small_pages: of(4.0, 0.0), huge_pages: None },
@@ -49,6 +50,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         walk: None,
         transfer: None,
         walks: Vec::new(),
+        nodes: Vec::new(),
         curve: Vec::new(),
         ..latency.clone()
     };
