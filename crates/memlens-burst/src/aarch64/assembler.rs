@@ -298,7 +298,9 @@ mod tests {
     /// As GNU as has them.
     #[test]
     fn instructions_are_encoded_as_the_manual_says() {
-        let cases: [(&str, fn(&mut Assembler<'_>), &[u32]); 18] = [
+        /// Text, what writes it, and its words.
+        type Case = (&'static str, fn(&mut Assembler<'_>), &'static [u32]);
+        let cases: [Case; 18] = [
             ("str x3, [x5, #16]", |a| a.store(3, 5, 16), &[0xf900_08a3]),
             ("ldr x3, [x28, #264]", |a| a.load_area(3, 264), &[0xf940_8783]),
             ("stp x9, x10, [x28, #272]", |a| a.store_pair_area((9, 10), 272), &[0xa911_2b89]),
