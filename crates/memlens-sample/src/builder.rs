@@ -450,10 +450,6 @@ impl ProfileBuilder {
     }
 }
 
-/// Where code is not understood as far as that.
-const NO_STALLS: &str = "How much of their latency loads wait for, and where their addresses come from, is not known of this processor's code: \
-                         what the profile says of that is of latencies alone.";
-
 /// How operands go through memory. `places`: the profile's rows of objects.
 fn add_patterns(
     profile: &mut Profile,
@@ -479,10 +475,7 @@ fn add_patterns(
     let symbols_of = |module: ModuleIx| files.get(module.0)?.symbols();
     let mut sources = Sources::default();
     memlens_patterns::add_patterns(profile, &mut patterns, &operands, &object_of, &symbols_of, &mut sources);
-    // What other instructions wait for is known of x86-64 code alone: [`memlens_code::effects`].
-    if !cfg!(target_arch = "x86_64") {
-        profile.attribution.notes.push(NO_STALLS.to_owned());
-    } else if let Some(parts) = memlens_patterns::stall_parts(profile, (kept, None), &operands, &symbols_of) {
+    if let Some(parts) = memlens_patterns::stall_parts(profile, (kept, None), &operands, &symbols_of) {
         parts.add_to(profile, bursts.core_cycles());
     }
 }
