@@ -10,6 +10,8 @@ use core::ffi::c_void;
 use memlens_events::agent::REGISTERS;
 pub use memlens_inside::{number, syscall};
 
+use memlens_inside::weak;
+
 use crate::thread_area::ThreadArea;
 
 /// `EM_AARCH64` (ELF for the Arm 64-bit Architecture, 2023Q3, section 5.1).
@@ -50,6 +52,26 @@ pub fn thread_pointer() -> usize {
     // SAFETY: only asks.
     unsafe { asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack)) };
     pointer
+}
+
+/// The number of the processor that the thread is on, as the kernel notes it for restartable sequences (rseq(2)), where the libc has asked for
+/// that (glibc 2.35 and later say where). None: it has not. No system call, which a program's filter could forbid.
+pub fn processor() -> Option<u32> {
+    /// Of `cpu_id` in `struct rseq` (include/uapi/linux/rseq.h); it is below 0 as long as nobody has asked.
+    const CPU_ID_AT: usize = 4;
+    let (offset, bytes) = (weak!("__rseq_offset") as *const isize, weak!("__rseq_size") as *const u32);
+    if offset.is_null() || bytes.is_null() {
+        return None;
+    }
+    // SAFETY: the C library's constants of these names, and, where the second is not 0, the area that it has for each of its threads.
+    let number = unsafe {
+        if bytes.read() == 0 {
+            return None;
+        }
+        let area = thread_pointer().wrapping_add_signed(offset.read());
+        (area.wrapping_add(CPU_ID_AT) as *const i32).read_volatile()
+    };
+    u32::try_from(number).ok()
 }
 
 /// Programs cannot ask for alignment here: only the kernel could (`SCTLR_EL1.A`).
