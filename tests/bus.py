@@ -234,7 +234,7 @@ def page_sizes(runner):
         words = [runner.memlens, "report", profile]
         report = json.loads(subprocess.run([*words, "--format", "json"], capture_output=True, check=True).stdout)
         table = next(row for row in report["objects"] if row["name"] == "table")
-        wanted = {"small_bytes": small, "untold_huge_bytes": 0, "gigantic_bytes": 0, "zero_bytes": 0, "swapped_bytes": 0}
+        wanted = {"small_bytes": small, "untold_huge_bytes": 0, "gigantic_bytes": 0, "zero_bytes": 0, "swapped_bytes": 0, "node_bytes": None}
         wanted |= {f"{other}_bytes": size for other, size in kinds.items()}
         if table["backing"] != wanted:
             raise Failure(f"{options}: the profile has {table['backing']}, the trace {wanted}")
