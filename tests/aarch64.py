@@ -5,8 +5,8 @@
 
 FILE of --memlens is built for AArch64, that of --reader for this machine: it reads the profiles, which must not matter. FOLDER
 keeps what is downloaded and made. The machine is QEMU's, with a kernel and a busybox of Debian's, which apt fetches into FOLDER, and the
-libraries of the cross compiler. All of it takes half an hour, as the machine executes one instruction at a time, because the interrupts of an emulator come at jumps only
-otherwise, and hardly one takes longer than another: the shares of tests/aarch64/known.c follow. The last line is
+libraries of the cross compiler. It executes one instruction at a time, half an hour in all, because the interrupts of an emulator come at
+jumps only otherwise, and hardly one takes longer than another: the shares of tests/aarch64/known.c follow. The last line is
 `N passed, N failed`; without an emulator, a compiler or apt it says what is missing, and ends with exit code 1.
 """
 
