@@ -3,7 +3,7 @@
 //! The kernel takes a page from the node of the thread that first touches it. Where one thread fills what several then use in parts, each part but one
 //! is remote, and would not be if each thread had filled its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_profile::{Cell, CodeIx, ThreadIx};
 use memlens_types::{Counts, Numa};
@@ -44,7 +44,7 @@ impl About<'_> {
             ..now.numa
         };
         let gain = self.saved(&now, &Counts { numa, ..now });
-        let users = cells.iter().map(|cell| cell.thread).collect::<std::collections::BTreeSet<_>>().len();
+        let users = cells.iter().map(|cell| cell.thread).collect::<BTreeSet<_>>().len();
         let remedy = Remedy::Place { remote_misses, misplaced, users, first: self.first_touch() };
         Some(self.finding(remedy, gain, &cells))
     }

@@ -29,7 +29,7 @@ pub struct MachineArgs {
     pub machine: String,
 
     /// Change a cache or TLB of the machine, for instance `l1d=48K,12,64` (bytes, ways, line);
-    /// also l1i, l2, llc, dtlb, stlb, walker=off, prefetcher=0; may be repeated
+    /// also l1i, l2, llc, dtlb, stlb, walker=off, prefetcher=0, cores=8, nodes=2; may be repeated
     #[arg(long = "cache", value_name = "LEVEL=BYTES,WAYS,LINE")]
     pub caches: Vec<String>,
 
