@@ -46,9 +46,9 @@ COMMANDS = [
     # The first run that finds no calibration measures briefly; what varies much is left out of it, and an emulator's times do now and then.
     (
         "brief",
-        "for round in 1 2 3 4 5; do rm -f /root/.cache/memlens/*.toml;"
+        "for round in 1 2 3 4 5; do rm -f $HOME/.cache/memlens/*.toml;"
         " MEMLENS_CALIBRATION= /t/memlens record --mode burst --out brief.memlens --force -- /t/nodes 2 64 1;"
-        " grep -q latency.nodes /root/.cache/memlens/*.toml && break; done; cat /root/.cache/memlens/*.toml",
+        " grep -q latency.nodes $HOME/.cache/memlens/*.toml && break; done; cat $HOME/.cache/memlens/*.toml",
     ),
 ]
 
