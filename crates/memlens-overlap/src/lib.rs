@@ -20,8 +20,8 @@
 //! fall, too (`memlens-code`'s `waiting.rs`). Behind stores that fill their buffer it is the store that is waited for, whatever
 //! loads took in the meantime.
 //!
-//! Each window goes through it twice, as it is and as if no access took time: the difference is what memory costs, and is divided among
-//! what retirement waited for. An instruction whose operands come late retires late, though nothing would be faster if it did not.
+//! Each window goes through it twice (`script.rs`), as it is and as if no access took time: the difference is what memory costs, and is
+//! divided among what retirement waited for. An instruction whose operands come late retires late, though nothing would be faster if it did not.
 //!
 //! However many lines are under way, each level delivers one after the other, and so does each set of the first level take them
 //! ([`LineRates`]): a walk whose steps are as long as a way falls into one set, and waits for it longer than for the levels behind.
@@ -61,6 +61,7 @@ mod out_of_order;
 mod paths;
 mod predictor;
 mod queue;
+mod script;
 mod served;
 mod waits;
 mod windows;

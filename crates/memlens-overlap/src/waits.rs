@@ -5,18 +5,25 @@ mod aarch64_tests;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use memlens_code::Leads;
 use rustc_hash::FxHashMap;
 
 use crate::held_to_time::{Expected, Held, held};
-use crate::out_of_order::{Core, CoreLimits, Served as ServedAccess};
+use crate::out_of_order::{CoreLimits, Served as ServedAccess};
 use crate::paths::{CodeOf, From, Paths, Place, Step};
 use crate::predictor::Predictor;
+use crate::script::{OtherCores, Script};
 use crate::served::{Draw, Drawn, Served};
 use crate::windows::{Kept, Windows};
 
 /// Accesses at a window's beginning that are not counted: the core is empty there.
 const WARM_UP: usize = 96;
+
+/// Windows that are on their way through the other cores while this many others go through the first.
+const UNDER_WAY: usize = 4;
 
 /// An operand, as the caller knows it.
 #[derive(Clone, Debug)]
@@ -112,13 +119,28 @@ pub fn waits<'c>(
         })
         .collect();
     let blocks: Vec<Option<u32>> = windows.blocks().iter().map(|&place| paths.number(place)).collect();
-    let mut predictor = Predictor::default();
+    let mut writer = Writer { paths: &mut paths, predictor: Predictor::default() };
     let mut cycles = 0.0;
-    for window in windows.iter() {
-        let cores = std::array::from_fn(|_| Core::new(core));
-        let mut run = Run { cores, paths: &mut paths, predictor: &mut predictor };
-        cycles += run.window(&window.accesses, &blocks, &mut known);
-    }
+    std::thread::scope(|scope| {
+        let mut others = OtherCores::new(scope, core);
+        let mut under_way = VecDeque::new();
+        for window in windows.iter() {
+            let mut script = Script::default();
+            let of_window = writer.window(&window.accesses, &blocks, &mut known, &mut script);
+            let script = Arc::new(script);
+            others.begin(&script);
+            let mut gone = Gone { of_window, cycles: 0.0 };
+            gone.cycles = script.cycles(core, |operand, cycles| {
+                gone.of_window.entry(operand).or_default().held_up += cycles;
+            });
+            cycles += gone.cycles;
+            under_way.push_back(gone);
+            if under_way.len() > UNDER_WAY {
+                settle(&mut under_way, &mut others, &mut known);
+            }
+        }
+        while settle(&mut under_way, &mut others, &mut known) {}
+    });
     let held = hold_to_time(windows, &mut known);
     let mut found = Waits { cycles, held, ..Waits::default() };
     for (number, known) in known {
@@ -154,41 +176,73 @@ fn hold_to_time(windows: &Windows, known: &mut FxHashMap<u32, Known<'_>>) -> Opt
     Some(HeldToTime { modelled_times, room })
 }
 
-/// One window on its way through the core, through the same core if no access took time, and if no address took time to be translated.
-struct Run<'a, 'c> {
-    cores: [Core; 3],
-    paths: &'a mut Paths<'c>,
-    predictor: &'a mut Predictor,
+/// A window that has gone through the core, and is on its way through the others.
+struct Gone {
+    of_window: FxHashMap<u32, InWindow>,
+    /// How many it took behind its beginning.
+    cycles: f64,
 }
 
-impl Run<'_, '_> {
-    /// How many cycles it takes behind its beginning. `blocks`: their first instructions, by number.
+/// Books the first of these windows as soon as it has gone through all cores. False: there is none.
+fn settle(
+    under_way: &mut VecDeque<Gone>,
+    others: &mut OtherCores,
+    known: &mut FxHashMap<u32, Known<'_>>,
+) -> bool {
+    let Some(Gone { of_window, cycles }) = under_way.pop_front() else { return false };
+    let Some(others) = others.next() else { return false };
+    // A loop that another chain holds up has each load at the head of what retires, some cycles behind the chain, and would take as
+    // long without them. Along a list what uses the load retires behind it, and would come earlier, too.
+    let sum = |of: fn(&InWindow) -> f64| of_window.values().map(of).sum::<f64>();
+    let part = |spared: f64, of: f64| if of > 0.0 { (spared / of).max(0.0) } else { 0.0 };
+    let cost = part(cycles - others.instant, sum(|it| it.held_up));
+    // What is spared without translation is theirs that wait for it, no more than they wait.
+    let spared = cycles - others.translated.unwrap_or(cycles);
+    let of_translation = part(spared, cost * sum(InWindow::held_up_by_translation)).min(1.0);
+    let all: u64 = of_window.values().map(|it| it.accesses).sum();
+    for (operand, it) in of_window {
+        if let Some(known) = known.get_mut(&operand) {
+            known.found.waited_cycles += it.held_up * cost;
+            known.found.translation_waited_cycles += it.held_up_by_translation() * cost * of_translation;
+            known.instant_cycles += others.instant * it.accesses as f64 / all.max(1) as f64;
+        }
+    }
+    true
+}
+
+/// Writes down what goes through cores.
+struct Writer<'a, 'c> {
+    paths: &'a mut Paths<'c>,
+    predictor: Predictor,
+}
+
+impl Writer<'_, '_> {
+    /// A window; what comes back are the accesses of each operand behind its beginning. `blocks`: their first instructions, by number.
     fn window(
         &mut self,
         window: &[Kept],
         blocks: &[Option<u32>],
         known: &mut FxHashMap<u32, Known<'_>>,
-    ) -> f64 {
+        script: &mut Script,
+    ) -> FxHashMap<u32, InWindow> {
         let warm_up = WARM_UP.min(window.len() / 4);
         let mut from: Option<From> = None;
-        let (mut served, mut without): (Vec<ServedAccess>, Vec<ServedAccess>) = (Vec::new(), Vec::new());
-        let mut waits: Vec<(u32, f64)> = Vec::new();
         let mut of_window: FxHashMap<u32, InWindow> = FxHashMap::default();
-        let (mut at, mut warm_at) = (0, None);
+        let (mut at, mut was_warm) = (0, false);
         while at < window.len() {
             let is_warm = at >= warm_up;
-            if is_warm {
-                warm_at.get_or_insert_with(|| self.now());
+            if is_warm && !std::mem::replace(&mut was_warm, true) {
+                script.count();
             }
             if window[at].what.is_block() {
                 let begins = blocks[window[at].number as usize];
                 match begins {
                     // It has gone round once.
                     Some(first) if from == Some(From::At(first)) => {
-                        self.pass(Step { instruction: first, is_taken: false });
-                        self.go(Some(From::Behind(first)), begins);
+                        self.pass(Step { instruction: first, is_taken: false }, script);
+                        self.go(Some(From::Behind(first)), begins, script);
                     }
-                    _ => self.go(from, begins),
+                    _ => self.go(from, begins, script),
                 }
                 from = begins.map(From::At);
                 at += 1;
@@ -196,99 +250,52 @@ impl Run<'_, '_> {
             }
             let instruction = known.get(&window[at].number).and_then(|it| it.instruction);
             let end = at + length_of_instruction(&window[at..], known, instruction);
-            served.clear();
-            for &access in &window[at..end] {
-                if let Some(known) = known.get_mut(&access.number) {
-                    let drawn = known.draw.next(access.what.is_first(), access.what.is_prefetched());
-                    if is_warm {
-                        of_window.entry(access.number).or_default().accessed(&drawn);
-                        known.found.accesses += 1;
-                        known.found.latency_cycles += drawn.counted_cycles;
-                        known.found.translation_cycles += drawn.translation_cycles();
-                    }
-                    served.push(ServedAccess { access, drawn });
-                }
-            }
-            waits.clear();
-            let mut waited = |operand, cycles| waits.push((operand, cycles));
             // Each line of a string that is gone through comes with an access, behind the first all of the same execution.
             let repeats = instruction.is_some_and(|number| self.paths.effects(number).repeats);
             if !(repeats && from == instruction.map(From::Behind)) {
-                self.go(from, instruction);
+                self.go(from, instruction, script);
                 if repeats {
-                    self.cores.iter_mut().for_each(Core::begins_to_repeat);
+                    script.repeat();
                 }
             }
-            let effects = instruction.map(|number| *self.paths.effects(number));
-            let [core, others @ ..] = &mut self.cores;
-            core.execute_known(effects.as_ref(), &served, &mut waited);
-            for (core, accesses) in others.iter_mut().zip(WITHOUT) {
-                without.clear();
-                without.extend(served.iter().map(accesses));
-                core.execute_known(effects.as_ref(), &without, &mut |_, _| ());
-            }
+            let served = window[at..end].iter().filter_map(|&access| {
+                let known = known.get_mut(&access.number)?;
+                let drawn = known.draw.next(access.what.is_first(), access.what.is_prefetched());
+                if is_warm {
+                    of_window.entry(access.number).or_default().accessed(&drawn);
+                    known.found.accesses += 1;
+                    known.found.latency_cycles += drawn.counted_cycles;
+                    known.found.translation_cycles += drawn.translation_cycles();
+                }
+                Some(ServedAccess { access, drawn })
+            });
+            script.access(instruction.map(|number| self.paths.effects(number)), served);
             from = instruction.map(From::Behind);
-            if is_warm {
-                for &(operand, cycles) in &waits {
-                    of_window.entry(operand).or_default().held_up += cycles;
-                }
-            }
             at = end;
         }
-        let Some(warm_at) = warm_at else { return 0.0 };
-        let now = self.now();
-        let [cycles, instant_cycles, translated_cycles] =
-            std::array::from_fn(|which| now[which] - warm_at[which]);
-        // A loop that another chain holds up has each load at the head of what retires, some cycles behind the chain, and would take as
-        // long without them. Along a list what uses the load retires behind it, and would come earlier, too.
-        let sum = |of: fn(&InWindow) -> f64| of_window.values().map(of).sum::<f64>();
-        let part = |spared: f64, of: f64| if of > 0.0 { (spared / of).max(0.0) } else { 0.0 };
-        let cost = part(cycles - instant_cycles, sum(|it| it.held_up));
-        // What is spared without translation is theirs that wait for it, no more than they wait.
-        let of_translation =
-            part(cycles - translated_cycles, cost * sum(InWindow::held_up_by_translation)).min(1.0);
-        let all: u64 = of_window.values().map(|it| it.accesses).sum();
-        for (operand, it) in of_window {
-            if let Some(known) = known.get_mut(&operand) {
-                known.found.waited_cycles += it.held_up * cost;
-                known.found.translation_waited_cycles += it.held_up_by_translation() * cost * of_translation;
-                known.instant_cycles += instant_cycles * it.accesses as f64 / all.max(1) as f64;
-            }
-        }
-        cycles
-    }
-
-    fn now(&self) -> [f64; 3] {
-        std::array::from_fn(|which| self.cores[which].now())
+        of_window
     }
 
     /// The instructions up to this one.
-    fn go(&mut self, from: Option<From>, to: Option<u32>) {
+    fn go(&mut self, from: Option<From>, to: Option<u32>, script: &mut Script) {
         let (Some(from), Some(to)) = (from, to) else { return };
         for at in 0..self.paths.way(from, to).len() {
             let step = self.paths.way(from, to)[at];
-            self.pass(step);
+            self.pass(step, script);
         }
     }
 
     /// An instruction that touches no memory.
-    fn pass(&mut self, step: Step) {
+    fn pass(&mut self, step: Step, script: &mut Script) {
         let effects = *self.paths.effects(step.instruction);
-        let is_wrong = matches!(effects.leads, Leads::Either(_))
-            && !self.predictor.guesses(step.instruction, step.is_taken);
-        let join = if is_wrong { self.paths.join(step.instruction) } else { None };
-        for (core, has_misses) in self.cores.iter_mut().zip([true, false, true]) {
-            let done = core.execute(&effects, &[], |_, _| ());
-            if is_wrong {
-                core.guessed_wrong(done, join.filter(|_| has_misses));
-            }
+        let is_branch = matches!(effects.leads, Leads::Either(_));
+        if is_branch && !self.predictor.guesses(step.instruction, step.is_taken) {
+            script.mislead(&effects, self.paths.join(step.instruction));
+        } else {
+            script.pass(&effects);
         }
     }
 }
-
-/// What the second and the third core are without.
-const WITHOUT: [fn(&ServedAccess) -> ServedAccess; 2] =
-    [ServedAccess::without_latency, ServedAccess::without_translation];
 
 /// An operand's accesses of a window.
 #[derive(Clone, Copy, Debug, Default)]
