@@ -4,7 +4,7 @@
 //!  0            Control             one page
 //!  4 KiB        answers             module answers (pairs of words)
 //!  64 KiB       definitions ring    DEFINITION_BYTES
-//!  …            slot 0 header, chunks; slot 1 header, chunks; …
+//!  …            slot 0 header, chunks; slot 1 header, chunks; … those of the first slots are more
 //! ```
 //!
 //! All fields are atomics: the two sides share nothing else. Positions only grow; a ring index is
@@ -29,7 +29,7 @@ pub const FOLLOW_CHILDREN: &str = "children";
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlens1");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// In `SlotHeader::written`: the writer has left the chunk.
 pub const CHUNK_CLOSED: u64 = 1 << 31;
@@ -48,16 +48,20 @@ pub const SLOT_OFFSET: usize = DEFINITION_OFFSET + DEFINITION_BYTES;
 pub const SLOT_HEADER_BYTES: usize = 4096;
 /// Words in a chunk.
 pub const CHUNK_WORDS: usize = 16 << 10;
-/// Chunks in a slot's ring.
-pub const CHUNKS: usize = 8;
+/// Chunks in the rings of the first [`LONG_RINGS`] slots, enough for the time until a scheduler that has more threads than
+/// processors lets the other side run: some milliseconds of records. In short rings either side sleeps now and then while there is
+/// a processor for it.
+pub const LONG_CHUNKS: usize = 32;
+/// How many slots have long rings: what programs of hundreds of threads take stays bounded.
+pub const LONG_RINGS: usize = 16;
+/// Chunks in all other rings.
+pub const SHORT_CHUNKS: usize = 8;
 /// Words at a chunk's end that a record may run into: the space check happens once a block.
 pub const CHUNK_MARGIN_WORDS: usize = 2 * (crate::MAX_BLOCK_WORDS + 1);
-/// Size of a slot.
-pub const SLOT_BYTES: usize = SLOT_HEADER_BYTES + CHUNKS * CHUNK_WORDS * 8;
 /// How many threads can live at the same time.
 pub const SLOTS: usize = 1024;
 /// Size of the whole file (sparse: only what is used takes memory).
-pub const SEGMENT_BYTES: usize = SLOT_OFFSET + SLOTS * SLOT_BYTES;
+pub const SEGMENT_BYTES: usize = slot_offset(SLOTS);
 
 /// The segment's first page.
 #[repr(C, align(64))]
@@ -123,8 +127,8 @@ pub struct SlotHeader {
     pub room: AtomicU32,
     /// 1 while the writer waits for room.
     pub writer_waiting: AtomicU32,
-    /// For each chunk: chunk number << 32, [`CHUNK_CLOSED`], words published.
-    pub written: [AtomicU64; CHUNKS],
+    /// For each chunk: chunk number << 32, [`CHUNK_CLOSED`], words published. See [`Self::written`].
+    written: [AtomicU64; LONG_CHUNKS],
     /// Chunks that the reader has given back.
     pub chunks_read: AtomicU64,
 }
@@ -155,18 +159,42 @@ impl SlotState {
     }
 }
 
+impl SlotHeader {
+    /// What the writer says of chunk number `chunk` of slot `slot`, whose header this is.
+    #[inline]
+    pub fn written(&self, slot: usize, chunk: u64) -> &AtomicU64 {
+        &self.written[place(slot, chunk)]
+    }
+}
+
+/// Chunks in the ring of slot `slot`; a power of two.
+#[inline]
+pub const fn chunks(slot: usize) -> usize {
+    if slot < LONG_RINGS { LONG_CHUNKS } else { SHORT_CHUNKS }
+}
+
+/// Which chunk of its ring chunk number `chunk` (any position in the stream) of slot `slot` is.
+const fn place(slot: usize, chunk: u64) -> usize {
+    chunk as usize % chunks(slot)
+}
+
 /// Offset of slot `slot` in the segment.
 pub const fn slot_offset(slot: usize) -> usize {
-    SLOT_OFFSET + slot * SLOT_BYTES
+    let long = if slot < LONG_RINGS { slot } else { LONG_RINGS };
+    let chunks = long * LONG_CHUNKS + (slot - long) * SHORT_CHUNKS;
+    SLOT_OFFSET + slot * SLOT_HEADER_BYTES + chunks * CHUNK_WORDS * 8
 }
 
 /// Offset of chunk number `chunk` (any position in the stream) of slot `slot`.
 pub const fn chunk_offset(slot: usize, chunk: u64) -> usize {
-    slot_offset(slot) + SLOT_HEADER_BYTES + (chunk as usize % CHUNKS) * CHUNK_WORDS * 8
+    slot_offset(slot) + SLOT_HEADER_BYTES + place(slot, chunk) * CHUNK_WORDS * 8
 }
 
 const _: () = {
     assert!(core::mem::size_of::<Control>() <= ANSWER_OFFSET);
     assert!(core::mem::size_of::<SlotHeader>() <= SLOT_HEADER_BYTES);
-    assert!(SLOT_BYTES.is_multiple_of(4096));
+    assert!((CHUNK_WORDS * 8).is_multiple_of(4096) && SLOT_HEADER_BYTES.is_multiple_of(4096));
+    assert!(LONG_CHUNKS.is_power_of_two() && SHORT_CHUNKS.is_power_of_two());
+    // What a thread closed and what it enters next are told apart by their places.
+    assert!(1 < SHORT_CHUNKS && SHORT_CHUNKS <= LONG_CHUNKS);
 };

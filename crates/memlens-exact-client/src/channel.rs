@@ -12,7 +12,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use dynamorio_sys::{dr_mark_safe_to_suspend, dr_mutex_create, dr_mutex_lock, dr_mutex_unlock};
 use memlens_events::segment::{
-    self, ANSWER_CAPACITY, ANSWER_OFFSET, CHUNK_CLOSED, CHUNK_MARGIN_WORDS, CHUNK_WORDS, CHUNKS, Control,
+    self, ANSWER_CAPACITY, ANSWER_OFFSET, CHUNK_CLOSED, CHUNK_MARGIN_WORDS, CHUNK_WORDS, Control,
     DEFINITION_BYTES, DEFINITION_OFFSET, SEGMENT_BYTES, SLOTS, SlotHeader, SlotState,
 };
 use memlens_events::{
@@ -26,9 +26,6 @@ const CHUNKS_BETWEEN_LOOKS: u64 = 2048;
 /// memlens is not woken for definitions of blocks until so many bytes wait: a program in new code makes some thousand a
 /// second, each with little to do. It looks by itself every few milliseconds.
 const DEFINITIONS_PER_WAKE: usize = DEFINITION_BYTES / 8;
-
-// What a thread closed and what it enters next are told apart by their places.
-const _: () = assert!(CHUNKS > 1);
 
 /// How long to sleep before looking whether memlens still lives.
 const PATIENCE_MS: i64 = 50;
@@ -481,7 +478,7 @@ impl Thread {
         // SAFETY: both point into the current chunk.
         let words = unsafe { self.position().offset_from(self.chunk_base) } as u64;
         let header = CHANNEL.slot(slot);
-        header.written[self.chunk as usize % CHUNKS].store(self.chunk << 32 | words, Ordering::Release);
+        header.written(slot, self.chunk).store(self.chunk << 32 | words, Ordering::Release);
         header.state.store(state as u32, Ordering::Release);
         if CHANNEL.is_multi_threaded() || state == SlotState::Exited {
             CHANNEL.ring();
@@ -506,11 +503,11 @@ impl Thread {
                 // SAFETY: both point into the current chunk.
                 let words = unsafe { unfinished.offset_from(self.chunk_base) } as u64;
                 let closed = self.chunk << 32 | CHUNK_CLOSED | words;
-                header.written[self.chunk as usize % CHUNKS].store(closed, Ordering::Release);
+                header.written(slot, self.chunk).store(closed, Ordering::Release);
                 CHANNEL.ring();
                 self.chunk += 1;
             }
-            was_interrupted = self.wait_for_room(header);
+            was_interrupted = self.wait_for_room(slot, header);
         }
         self.enter_chunk();
         // SAFETY: a block has at most MAX_BLOCK_WORDS words after its header, the margin leaves
@@ -532,12 +529,13 @@ impl Thread {
     }
 
     /// Whether a signal came meanwhile.
-    fn wait_for_room(&self, header: &SlotHeader) -> bool {
+    fn wait_for_room(&self, slot: usize, header: &SlotHeader) -> bool {
         let mut was_interrupted = false;
-        while self.chunk >= header.chunks_read.load(Ordering::Acquire) + CHUNKS as u64 {
+        let chunks = segment::chunks(slot) as u64;
+        while self.chunk >= header.chunks_read.load(Ordering::Acquire) + chunks {
             let room = header.room.load(Ordering::Relaxed);
             header.writer_waiting.store(1, Ordering::SeqCst);
-            if self.chunk < header.chunks_read.load(Ordering::SeqCst) + CHUNKS as u64 {
+            if self.chunk < header.chunks_read.load(Ordering::SeqCst) + chunks {
                 break;
             }
             CHANNEL.ring();

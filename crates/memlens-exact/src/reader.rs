@@ -12,7 +12,7 @@
 //! ```
 
 use crate::segment::{Segment, wake};
-use memlens_events::segment::{CHUNK_CLOSED, CHUNK_WORDS, CHUNKS, SLOTS, SlotHeader, SlotState};
+use memlens_events::segment::{CHUNK_CLOSED, CHUNK_WORDS, SLOTS, SlotHeader, SlotState, chunks};
 use memlens_events::{Definition, RecordHeader, RecordSink};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ mod tests;
 /// these.
 const TURN_WORDS: usize = 512;
 
-/// A writer that waits for room is woken when a chunk with a number that this divides has been read, or all.
-const CHUNKS_PER_WAKE: u64 = CHUNKS as u64 / 2;
+/// A writer that waits for room is woken whenever this part of its ring has been read, or all.
+const PART_PER_WAKE: usize = 2;
 
 /// So long is waited for a thread that runs and has nothing to read, where turns are wanted: on a machine with few cores it
 /// comes to run only when the others' rings are full.
@@ -198,7 +198,7 @@ impl Reader {
             header.chunks_read.store(cursor.chunk, Ordering::SeqCst);
             header.room.fetch_add(1, Ordering::SeqCst);
             // A wake-up costs as much as reading half a chunk: one for several chunks.
-            if cursor.chunk.is_multiple_of(CHUNKS_PER_WAKE) {
+            if cursor.chunk.is_multiple_of((chunks(slot) / PART_PER_WAKE) as u64) {
                 wake_writer(header);
             }
         };
@@ -351,7 +351,7 @@ struct Written {
 
 impl Written {
     fn of(segment: &Segment, slot: usize, chunk: u64) -> Self {
-        let written = segment.slot(slot).written[chunk as usize % CHUNKS].load(Ordering::Acquire);
+        let written = segment.slot(slot).written(slot, chunk).load(Ordering::Acquire);
         if (written >> 32) as u32 != chunk as u32 {
             return Self { words: 0, closed: false };
         }

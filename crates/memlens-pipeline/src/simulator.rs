@@ -18,21 +18,65 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Batches between handing one over and booking its findings: some for each thread, which do not take equally long for each.
-const DELAY: usize = 5;
+/// Batches between handing one over and booking its findings: some for each thread, which do not take equally long for each, and
+/// enough for the time until a scheduler that has more threads than processors lets one of them run.
+const DELAY: usize = 16;
+/// So many are handed over together: to wake a thread that sleeps costs a tenth of what a batch does.
+const TOGETHER: usize = 4;
+/// Handed over together, on their way, being worked on, or back.
+const UNDER_WAY: usize = DELAY / TOGETHER + 2;
 
 /// Runs batches through the model, in order.
 pub struct Simulator {
     engine: Engine,
+    /// Batches submitted, neither booked nor to be booked now.
     in_flight: usize,
+    /// The model is through with them; from the oldest on.
+    done: VecDeque<Batch>,
     spare: Vec<Batch>,
     machine: MachineDescription,
     has_fetches: bool,
 }
 
 enum Engine {
-    Here { model: Box<Model>, beside: Beside, done: VecDeque<Batch> },
-    Elsewhere { to: Option<SyncSender<Batch>>, from: Receiver<Batch>, threads: Vec<JoinHandle<()>> },
+    Here { model: Box<Model>, beside: Beside },
+    Elsewhere(Elsewhere),
+}
+
+/// The model on other threads.
+struct Elsewhere {
+    /// Not handed over yet.
+    held: Vec<Batch>,
+    /// `None`: no more are handed over.
+    to: Option<SyncSender<Vec<Batch>>>,
+    from: Receiver<Vec<Batch>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Elsewhere {
+    fn new(to: SyncSender<Vec<Batch>>, from: Receiver<Vec<Batch>>, threads: Vec<JoinHandle<()>>) -> Self {
+        Self { held: Vec::new(), to: Some(to), from, threads }
+    }
+
+    /// Hands over what is held.
+    fn hand_over(&mut self) {
+        if let Some(to) = &self.to
+            && !self.held.is_empty()
+        {
+            // The other end lives as long as we do.
+            let _ = to.send(std::mem::take(&mut self.held));
+        }
+    }
+
+    /// Waits for the next batches that the model is through with; some are under way, or held.
+    fn next(&mut self) -> Vec<Batch> {
+        if let Ok(done) = self.from.try_recv() {
+            return done;
+        }
+        // Perhaps none but those that are held.
+        self.hand_over();
+        self.from.recv().unwrap_or_default()
+    }
 }
 
 /// From so many processors on the model is on two threads: the program and attribution have theirs.
@@ -47,23 +91,23 @@ impl Simulator {
             ENOUGH_FOR_HALVES.. => Self::in_halves(machine, model),
             _ => Self::elsewhere(machine, model),
         };
-        Self { engine, in_flight: 0, spare: Vec::new(), machine: machine.clone(), has_fetches }
+        Self::with_engine(machine, engine, has_fetches)
     }
 
-    #[cfg(test)]
-    fn with_engine(machine: &MachineDescription, engine: Engine) -> Self {
-        Self { engine, in_flight: 0, spare: Vec::new(), machine: machine.clone(), has_fetches: false }
+    fn with_engine(machine: &MachineDescription, engine: Engine, has_fetches: bool) -> Self {
+        let (done, machine) = (VecDeque::new(), machine.clone());
+        Self { engine, in_flight: 0, done, spare: Vec::new(), machine, has_fetches }
     }
 
     fn here(machine: &MachineDescription, model: Model) -> Engine {
-        Engine::Here { model: Box::new(model), beside: Beside::new(machine), done: VecDeque::new() }
+        Engine::Here { model: Box::new(model), beside: Beside::new(machine) }
     }
 
     fn elsewhere(machine: &MachineDescription, mut model: Model) -> Engine {
         let mut beside = Beside::new(machine);
-        let (to, batches) = sync_channel(DELAY + 1);
+        let (to, batches) = sync_channel(UNDER_WAY);
         let (thread, from) = stage(batches, move |batch| batch.run(&mut model, &mut beside));
-        Engine::Elsewhere { to: Some(to), from, threads: vec![thread] }
+        Engine::Elsewhere(Elsewhere::new(to, from, vec![thread]))
     }
 
     fn in_halves(machine: &MachineDescription, model: Model) -> Engine {
@@ -72,10 +116,10 @@ impl Simulator {
             Err(model) => return Self::elsewhere(machine, model),
         };
         let mut beside = Beside::new(machine);
-        let (to, batches) = sync_channel(DELAY + 1);
+        let (to, batches) = sync_channel(UNDER_WAY);
         let (first, halfway) = stage(batches, move |batch| batch.run_upper(&mut upper));
         let (second, from) = stage(halfway, move |batch| batch.run_lower(&mut lower, &mut beside));
-        Engine::Elsewhere { to: Some(to), from, threads: vec![first, second] }
+        Engine::Elsewhere(Elsewhere::new(to, from, vec![first, second]))
     }
 
     /// An empty batch.
@@ -87,14 +131,14 @@ impl Simulator {
     /// [`Self::recycle`].
     pub fn submit(&mut self, mut batch: Batch) -> Option<Batch> {
         match &mut self.engine {
-            Engine::Here { model, beside, done } => {
+            Engine::Here { model, beside } => {
                 batch.run(model, beside);
-                done.push_back(batch);
+                self.done.push_back(batch);
             }
-            Engine::Elsewhere { to, .. } => {
-                // The other end lives as long as we do.
-                if let Some(to) = to {
-                    let _ = to.send(batch);
+            Engine::Elsewhere(elsewhere) => {
+                elsewhere.held.push(batch);
+                if elsewhere.held.len() == TOGETHER {
+                    elsewhere.hand_over();
                 }
             }
         }
@@ -108,10 +152,12 @@ impl Simulator {
             return None;
         }
         self.in_flight -= 1;
-        match &mut self.engine {
-            Engine::Here { done, .. } => done.pop_front(),
-            Engine::Elsewhere { from, .. } => from.recv().ok(),
+        if self.done.is_empty()
+            && let Engine::Elsewhere(elsewhere) = &mut self.engine
+        {
+            self.done.extend(elsewhere.next());
         }
+        self.done.pop_front()
     }
 
     /// Takes a booked batch back.
@@ -123,9 +169,9 @@ impl Simulator {
 
 impl Drop for Simulator {
     fn drop(&mut self) {
-        if let Engine::Elsewhere { to, threads, .. } = &mut self.engine {
-            *to = None;
-            for thread in threads.drain(..) {
+        if let Engine::Elsewhere(elsewhere) = &mut self.engine {
+            elsewhere.to = None;
+            for thread in elsewhere.threads.drain(..) {
                 // It ends when its channel closes; a panic of its was reported already.
                 let _ = thread.join();
             }
@@ -133,16 +179,16 @@ impl Drop for Simulator {
     }
 }
 
-/// A thread that does something with each batch and hands it on.
+/// A thread that does something with each batch and hands them on as they came.
 fn stage(
-    batches: Receiver<Batch>,
+    batches: Receiver<Vec<Batch>>,
     mut work: impl FnMut(&mut Batch) + Send + 'static,
-) -> (JoinHandle<()>, Receiver<Batch>) {
-    let (done, from) = sync_channel(DELAY + 1);
+) -> (JoinHandle<()>, Receiver<Vec<Batch>>) {
+    let (done, from) = sync_channel(UNDER_WAY);
     let thread = std::thread::spawn(move || {
-        for mut batch in batches {
-            work(&mut batch);
-            if done.send(batch).is_err() {
+        for mut together in batches {
+            together.iter_mut().for_each(&mut work);
+            if done.send(together).is_err() {
                 return;
             }
         }
@@ -168,7 +214,7 @@ mod tests {
         let mut machine = MachineDescription::named(machine).expect("shipped");
         machine.apply_override("llc=1M,16,64").expect("valid");
         let model = Model::new(&machine, SimdLevel::SCALAR).expect("valid");
-        let mut simulator = Simulator::with_engine(&machine, make(&machine, model));
+        let mut simulator = Simulator::with_engine(&machine, make(&machine, model), false);
         let (mut found, mut written) = (Vec::new(), Vec::new());
         let mut book = |batch: &Batch| {
             batch.findings(|thread, finding, stretch| {

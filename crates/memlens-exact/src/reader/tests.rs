@@ -8,7 +8,7 @@
 //! that a failing schedule repeats.
 
 use super::*;
-use memlens_events::segment::{CHUNK_CLOSED, CHUNKS, DEFINITION_BYTES, DEFINITION_OFFSET, chunk_offset};
+use memlens_events::segment::{CHUNK_CLOSED, DEFINITION_BYTES, DEFINITION_OFFSET, chunk_offset, chunks};
 use memlens_events::{DefinitionKind, ModuleAnswer, ThreadDefinition};
 use memmap2::{MmapOptions, MmapRaw};
 use proptest::prelude::*;
@@ -120,11 +120,11 @@ impl Target {
         let header = segment.slot(writer.slot);
         if writer.words + 1 + words > FILLED_WORDS {
             let closed = writer.chunk << 32 | CHUNK_CLOSED | writer.words as u64;
-            header.written[writer.chunk as usize % CHUNKS].store(closed, Ordering::Release);
+            header.written(writer.slot, writer.chunk).store(closed, Ordering::Release);
             writer.chunk += 1;
             writer.words = 0;
         }
-        if writer.chunk >= header.chunks_read.load(Ordering::Acquire) + CHUNKS as u64 {
+        if writer.chunk >= header.chunks_read.load(Ordering::Acquire) + chunks(writer.slot) as u64 {
             header.writer_waiting.store(1, Ordering::SeqCst);
             return false;
         }
@@ -145,9 +145,9 @@ impl Target {
         let writer = &mut self.writers[index];
         let header = segment.slot(writer.slot);
         // The chunk may still be the reader's: then nothing was written to it.
-        if writer.chunk < header.chunks_read.load(Ordering::Acquire) + CHUNKS as u64 {
+        if writer.chunk < header.chunks_read.load(Ordering::Acquire) + chunks(writer.slot) as u64 {
             let published = writer.chunk << 32 | writer.words as u64;
-            header.written[writer.chunk as usize % CHUNKS].store(published, Ordering::Release);
+            header.written(writer.slot, writer.chunk).store(published, Ordering::Release);
         }
         writer.state = state;
         header.state.store(state as u32, Ordering::Release);
@@ -327,6 +327,6 @@ fn a_long_schedule_goes_round_the_rings() {
     let (target, sink, statistics) = play(3, &steps, Duration::MAX);
     assert_eq!(statistics, ReaderStatistics::default());
     assert_eq!(sink.delivered, target.written);
-    assert!(target.writers.iter().all(|writer| writer.chunk > 2 * CHUNKS as u64));
+    assert!(target.writers.iter().all(|writer| writer.chunk > 2 * chunks(writer.slot) as u64));
     assert!(sink.defined.len() > 20, "slots change hands");
 }
