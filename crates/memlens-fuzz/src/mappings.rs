@@ -42,7 +42,7 @@ pub(crate) fn check(bytes: &[u8]) {
 
 /// A line as the kernel writes it says the same to all who read it.
 fn check_line(line: &str, expected: &Line<'_>, found: &[NewMapping]) {
-    let &Line { start, end, is_executable, offset, inode, name } = expected;
+    let &Line { start, end, is_executable, is_reserved, offset, inode, name } = expected;
     let mapping = |length| NewMapping {
         pid: PID,
         start,
@@ -50,6 +50,7 @@ fn check_line(line: &str, expected: &Line<'_>, found: &[NewMapping]) {
         file_offset: offset,
         inode,
         is_executable,
+        is_reserved,
         name: name.to_owned(),
     };
     assert_eq!(found, end.checked_sub(start).map(mapping).as_slice(), "{line:?}");
@@ -61,9 +62,11 @@ fn check_line(line: &str, expected: &Line<'_>, found: &[NewMapping]) {
 
 /// As the kernel writes it: names begin in column 74.
 fn write(mapping: &NewMapping) -> String {
-    let &NewMapping { start, length, file_offset, inode, is_executable, ref name, .. } = mapping;
+    let &NewMapping { start, length, file_offset, inode, is_executable, is_reserved, ref name, .. } = mapping;
+    let read = if is_reserved { '-' } else { 'r' };
     let execute = if is_executable { 'x' } else { '-' };
-    let numbers = format!("{start:08x}-{:08x} r-{execute}p {file_offset:08x} 00:00 {inode} ", start + length);
+    let numbers =
+        format!("{start:08x}-{:08x} {read}-{execute}p {file_offset:08x} 00:00 {inode} ", start + length);
     format!("{numbers:73}{name}")
 }
 
@@ -72,6 +75,7 @@ struct Line<'a> {
     start: u64,
     end: u64,
     is_executable: bool,
+    is_reserved: bool,
     offset: u64,
     inode: u64,
     name: &'a str,
@@ -93,6 +97,7 @@ fn read_line(line: &str) -> Option<Line<'_>> {
         start: number(start, 16)?,
         end: number(end, 16)?,
         is_executable: *execute == b'x',
+        is_reserved: [read, write, execute].iter().all(|&&may| may == b'-'),
         offset,
         inode,
         name,

@@ -88,7 +88,8 @@ impl AddressSpace {
             && !name.starts_with("/dev/")
             && !name.starts_with("/memfd:")
             && !name.starts_with("/SYSV");
-        if is_file {
+        // What lies between segments has an offset in the file, which may be another segment's, and is none.
+        if is_file && !mapping.is_reserved {
             let number = files.number(name.trim_end_matches(" (deleted)"), mapping.inode);
             let placements = files
                 .get(number)
@@ -291,6 +292,7 @@ fn mapping_of(line: &str, pid: u32) -> Option<NewMapping> {
         file_offset: u64::from_str_radix(offset, 16).ok()?,
         inode: inode.parse().ok()?,
         is_executable: access.contains('x'),
+        is_reserved: !access.contains(['r', 'w', 'x']),
         // Blanks at its end are the file's.
         name: rest.trim_start_matches(' ').to_owned(),
     })
@@ -385,6 +387,26 @@ mod tests {
     }
 
     #[test]
+    fn what_keeps_addresses_free_places_no_file() {
+        let mappings = running_mappings(std::process::id()).expect("our own");
+        let (mut space, mut files) = (AddressSpace::default(), Files::default());
+        for mapping in &mappings {
+            space.map(mapping, &mut files);
+        }
+        let address = what_keeps_addresses_free_places_no_file as fn() as usize as u64;
+        let code = space.in_image(address).expect("mapped");
+        let is_ours = |it: &&NewMapping| (it.start..it.start + it.length).contains(&address);
+        let ours = mappings.iter().find(is_ours).expect("mapped");
+        let data = mappings.iter().rfind(|it| it.name == ours.name).expect("mapped");
+        // As below the data of a library of AArch64, which begins 64 KiB behind where the code's mapping would have it.
+        let between = NewMapping { start: data.start - (64 << 10), length: 64 << 10, ..data.clone() };
+        space.map(&NewMapping { is_reserved: true, ..between.clone() }, &mut files);
+        assert_eq!(space.in_image(address), Some(code));
+        space.map(&between, &mut files);
+        assert_ne!(space.in_image(address), Some(code), "what may be accessed is a segment");
+    }
+
+    #[test]
     fn a_name_that_is_no_utf8_hides_no_mapping() {
         use std::os::unix::ffi::OsStrExt as _;
         use std::time::{Duration, Instant};
@@ -417,6 +439,9 @@ mod tests {
         let mapping = mapping_of(line, 5).expect("a mapping");
         assert_eq!((mapping.start, mapping.length, mapping.file_offset), (0x7f3a_0000_1000, 0x2000, 0x2000));
         assert_eq!((mapping.inode, mapping.is_executable, &*mapping.name), (77, true, "/opt/a b/lib.so"));
+        assert!(!mapping.is_reserved);
+        let between = mapping_of("7f3a00003000-7f3a00004000 ---p 00003000 fe:01 77   /opt/lib.so", 5);
+        assert!(between.is_some_and(|between| between.is_reserved && !between.is_executable));
         assert_eq!(mapping_of("", 5), None);
         let text = "1000-2000 r-xp 0 fe:01 77   /opt/a \r\n3000-4000 rw-p 0 00:00 0 \n";
         let names: Vec<_> = mappings_of(text, 5).into_iter().map(|mapping| mapping.name).collect();

@@ -336,6 +336,7 @@ fn mapping(text: &str) -> Option<NewMapping> {
         file_offset,
         inode,
         is_executable: protection.contains('x'),
+        is_reserved: !protection.contains(['r', 'w', 'x']),
         name: name.to_owned(),
     })
 }
@@ -388,6 +389,7 @@ impl CodeMappings {
             file_offset: page,
             inode: 0,
             is_executable: true,
+            is_reserved: false,
             name: file.to_owned(),
         };
         (base + frame.number, Some(made_up))

@@ -63,6 +63,8 @@ pub struct NewMapping {
     pub inode: u64,
     /// Whether code in it can be executed.
     pub is_executable: bool,
+    /// Whether nobody may access it, as far as that is known: addresses are kept free, say between a library's segments.
+    pub is_reserved: bool,
     /// Path, `[heap]`, `//anon` …
     pub name: String,
 }
@@ -379,6 +381,7 @@ impl Layout {
                 let (start, length, file_offset) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
                 let mut inode = 0;
                 let mut is_executable = misc & abi::PERF_RECORD_MISC_MMAP_DATA as u16 == 0;
+                let mut is_reserved = false;
                 if record_type == abi::PERF_RECORD_MMAP2 {
                     let id = cursor.bytes(24)?;
                     if misc & abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16 == 0 {
@@ -387,9 +390,19 @@ impl Layout {
                     let protection = cursor.u32()?;
                     let _flags = cursor.u32()?;
                     is_executable = protection & libc::PROT_EXEC as u32 != 0;
+                    is_reserved = protection == libc::PROT_NONE as u32;
                 }
                 let name = cursor.text(tail);
-                Record::Mapping(NewMapping { pid, start, length, file_offset, inode, is_executable, name })
+                Record::Mapping(NewMapping {
+                    pid,
+                    start,
+                    length,
+                    file_offset,
+                    inode,
+                    is_executable,
+                    is_reserved,
+                    name,
+                })
             }
             abi::PERF_RECORD_COMM => {
                 let (pid, tid) = (cursor.u32()?, cursor.u32()?);
@@ -656,6 +669,22 @@ mod tests {
         body.extend(words(&id));
         let lost = layout.parse(abi::PERF_RECORD_LOST, 0, &body).expect("whole");
         assert_eq!(lost.record, Record::Lost(1234));
+    }
+
+    #[test]
+    fn a_mapping_tells_who_may_access_it() {
+        let mapping = |protection: i32| {
+            // pid|tid, start, length, offset, device and inode and generation, protection|flags, name.
+            let mut body = words(&[(3 << 32) | 2, 0x1000, 0x2000, 0x3000, 0, 7, 0, protection as u64]);
+            body.extend(b"/lib.so\0");
+            let parsed = Layout::default().parse(abi::PERF_RECORD_MMAP2, 0, &body).expect("whole");
+            let Record::Mapping(mapping) = parsed.record else { panic!("a mapping") };
+            assert_eq!((mapping.start, mapping.file_offset, &*mapping.name), (0x1000, 0x3000, "/lib.so"));
+            (mapping.is_executable, mapping.is_reserved)
+        };
+        assert_eq!(mapping(libc::PROT_READ | libc::PROT_EXEC), (true, false));
+        assert_eq!(mapping(libc::PROT_READ), (false, false));
+        assert_eq!(mapping(libc::PROT_NONE), (false, true));
     }
 
     #[test]

@@ -827,6 +827,7 @@ mod tests {
                     file_offset: 0,
                     inode: 0,
                     is_executable: false,
+                    is_reserved: false,
                     name,
                 };
                 let record = Record::Started { pid, mappings: vec![mapping] };
