@@ -12,30 +12,26 @@ jumps only otherwise, and hardly one takes longer than another: the shares of te
 
 import argparse
 import json
-import lzma
 import math
 import re
 import shutil
-import stat
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 from checks import expect, run_each
+from machine import ROOT, Machine, Results, need
 
-ROOT = Path(__file__).resolve().parent.parent
 COMPILER = "aarch64-linux-gnu-gcc"
 EMULATOR = "qemu-system-aarch64"
 # As the loader has them, of the cross compiler's folder.
 LIBRARIES = ["ld-linux-aarch64.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1"]
-MODULES = ["virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk"]
 # What known.c accesses, and the part of the samples with data that are there.
 SHARES = {"in_heap": 0.4, "in_globals": 0.3, "on_stack": 0.2, "in_thread": 0.1}
 # How far a share may be off: an emulator's instructions do not all take the same time; and by chance, in standard deviations.
 OFF, SIGMAS = 0.1, 4
 FREQUENCY = "200"
-OUT_BYTES = 64 << 20
+LIMIT_S = 2700
 
 # What the machine does: name, command of its shell. All run in one boot, in order.
 KNOWN = "/t/known 2500"
@@ -60,161 +56,32 @@ COMMANDS = [
 ]
 
 
-def need(tool, package):
-    if not shutil.which(tool):
-        sys.exit(f"tests/aarch64.py: there is no {tool}: install {package}")
-
-
-def debian_packages(folder, architecture="arm64"):
-    """The newest kernel for clouds and a static busybox: the system's own lists of packages are not touched."""
-    if len(found := sorted(folder.glob("*.deb"))) >= 2:
-        return found
-    for below in ["lists/partial", "cache/archives/partial"]:
-        (folder / below).mkdir(parents=True, exist_ok=True)
-    (folder / "status").touch()
-    options = {
-        "APT::Architecture": architecture,
-        "APT::Architectures": architecture,
-        "Dir::State::Lists": folder / "lists",
-        "Dir::State::status": folder / "status",
-        "Dir::Cache": folder / "cache",
-        "APT::Sandbox::User": "root",
-    }
-    options = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    subprocess.run(["apt-get", "-qq", *options, "update"], check=True)
-    answer = subprocess.run(
-        ["apt-cache", *options, "depends", f"linux-image-cloud-{architecture}"], check=True, capture_output=True, text=True
-    )
-    kernel = re.search(r"Depends: (linux-image-\S+)", answer.stdout)
-    if not kernel:
-        sys.exit(f"apt knows no linux-image-cloud-{architecture}; is this a Debian?")
-    subprocess.run(["apt-get", "-qq", *options, "download", kernel[1], "busybox-static"], cwd=folder, check=True)
-    return sorted(folder.glob("*.deb"))
-
-
-def unpack(packages, folder):
-    for package in packages:
-        subprocess.run(["dpkg", "-x", package, folder], check=True)
-
-
-def cpio(tree):
-    """A folder as the kernel takes it for its first file system (Documentation/driver-api/early-userspace/buffer-format.rst)."""
-    archive = bytearray()
-
-    def add(name, mode, content):
-        fields = [len(archive), mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0]
-        archive.extend(b"070701" + b"".join(b"%08X" % field for field in fields))
-        archive.extend(name.encode() + b"\0")
-        archive.extend(b"\0" * (-len(archive) % 4))
-        archive.extend(content + b"\0" * (-len(content) % 4))
-
-    for path in sorted(tree.rglob("*")):
-        name, status = str(path.relative_to(tree)), path.lstat()
-        if path.is_symlink():
-            add(name, stat.S_IFLNK | 0o777, str(path.readlink()).encode())
-        elif path.is_dir():
-            add(name, stat.S_IFDIR | 0o755, b"")
-        else:
-            add(name, stat.S_IFREG | stat.S_IMODE(status.st_mode), path.read_bytes())
-    add("TRAILER!!!", 0, b"")
-    return bytes(archive)
-
-
 def compile(source, target, *options):
     subprocess.run([COMPILER, *options, "-Wall", "-o", target, source, "-pthread"], check=True)
 
 
-def file_system(folder, unpacked, memlens):
-    tree = folder / "tree"
-    shutil.rmtree(tree, ignore_errors=True)
-    for below in ["bin", "lib", "proc", "sys", "dev", "tmp", "modules", "t", "out", "root"]:
-        (tree / below).mkdir(parents=True)
-    shutil.copy(next(unpacked.rglob("bin/busybox")), tree / "bin/busybox")
-    for tool in ["sh", "sleep", "tar", "true", "cat", "mount", "insmod", "poweroff", "sync"]:
-        (tree / "bin" / tool).symlink_to("busybox")
-    root = Path(subprocess.run([COMPILER, "-print-file-name=libc.so.6"], check=True, capture_output=True, text=True).stdout.strip())
-    for library in LIBRARIES:
-        shutil.copy(root.resolve().parent / library, tree / "lib" / library)
-    for module in MODULES:
-        for found in unpacked.rglob(f"{module}.ko*"):
-            content = found.read_bytes()
-            if found.suffix == ".xz":
-                content = lzma.decompress(content)
-            (tree / f"modules/{module}.ko").write_bytes(content)
-    shutil.copy(memlens, tree / "t/memlens")
-    compile(ROOT / "tests/aarch64/known.c", tree / "t/known", "-O2", "-g")
-    compile(ROOT / "tests/aarch64/known.c", tree / "t/bare", "-O2", "-s", "-mbranch-protection=standard")
-    steps = [f"( {command} ) > /out/{name}.stdout 2> /out/{name}.stderr; echo $? > /out/{name}.code" for name, command in COMMANDS]
-    script = "\n".join(
-        [
-            "#!/bin/busybox sh",
-            "export PATH=/bin HOME=/root TERM=dumb MEMLENS_CALIBRATION=none",
-            "mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp",
-            # Which needs which differs between kernels.
-            "for round in 1 2 3; do for module in /modules/*; do insmod $module 2> /dev/null; done; done",
-            "cd /out",
-            *steps,
-            "tar cf /dev/vda .; sync; poweroff -f",
-            "",
-        ]
-    )
-    (tree / "init").write_text(script)
-    (tree / "init").chmod(0o755)
-    return tree
-
-
-def boot(folder, kernel, tree):
-    """Everything in /out of the machine, as files below FOLDER/out."""
-    (folder / "first.cpio").write_bytes(cpio(tree))
-    disk = folder / "out.disk"
-    with open(disk, "wb") as file:
-        file.truncate(OUT_BYTES)
+def emulator():
     version = subprocess.run([EMULATOR, "--version"], check=True, capture_output=True, text=True).stdout
     is_new = tuple(map(int, re.search(r"version (\d+)\.(\d+)", version).groups())) >= (8, 1)
     one_by_one = ["-accel", "tcg,one-insn-per-tb=on"] if is_new else ["-accel", "tcg", "-singlestep"]
-    done = subprocess.run(
-        [
-            EMULATOR, "-machine", "virt", "-cpu", "max,sve=off", *one_by_one, "-smp", "2", "-m", "2G", "-nographic", "-no-reboot",
-            "-kernel", kernel, "-initrd", folder / "first.cpio", "-append", "console=ttyAMA0 quiet panic=-1 rdinit=/init",
-            "-drive", f"file={disk},if=none,id=out,format=raw", "-device", "virtio-blk-pci,drive=out",
-        ],
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=2700,
-    )  # fmt: skip
-    out = folder / "out"
-    shutil.rmtree(out, ignore_errors=True)
-    try:
-        with tarfile.open(disk, "r:") as archive:
-            archive.extractall(out, filter="data")
-    except tarfile.TarError:
-        pass
-    if not (out / f"{COMMANDS[-1][0]}.code").exists():
-        sys.exit(f"tests/aarch64.py: the machine did not come to its end:\n{done.stdout.decode(errors='replace')[-3000:]}")
-    return out
+    return [EMULATOR, "-machine", "virt", "-cpu", "max,sve=off", *one_by_one, "-smp", "2", "-m", "2G"]
 
 
-class Results:
-    def __init__(self, out, reader):
-        self.out, self.reader = out, reader
+def equipped(folder, memlens):
+    machine = Machine(folder, "arm64", "ttyAMA0")
+    root = Path(subprocess.run([COMPILER, "-print-file-name=libc.so.6"], check=True, capture_output=True, text=True).stdout.strip())
+    for library in LIBRARIES:
+        shutil.copy(root.resolve().parent / library, machine.tree / "lib" / library)
+    shutil.copy(memlens, machine.tree / "t/memlens")
+    compile(ROOT / "tests/aarch64/known.c", machine.tree / "t/known", "-O2", "-g")
+    compile(ROOT / "tests/aarch64/known.c", machine.tree / "t/bare", "-O2", "-s", "-mbranch-protection=standard")
+    return machine
 
-    def ended(self, name, code, stdout="", stderr=""):
-        """Checks how a command ended, and what stands in what it wrote."""
-        texts = {end: (self.out / f"{name}.{end}").read_text(errors="replace") for end in ["code", "stdout", "stderr"]}
-        expect(texts["code"].strip() == str(code), f"exit code {texts['code'].strip()}, not {code}: {texts['stderr'][-500:]}")
-        for end, part in [("stdout", stdout), ("stderr", stderr)]:
-            expect(part in texts[end], f"{part!r} is not in {end}: {texts[end][-500:]}")
-        return texts["stdout"]
 
-    def report(self, name):
-        profile = self.out / f"{name}.memlens"
-        expect(profile.exists(), f"there is no {profile.name}")
-        answer = subprocess.run(
-            [self.reader, "report", profile, "--format", "json"], check=True, capture_output=True, text=True
-        )
-        return json.loads(answer.stdout)
-
+class Known(Results):
     def shares(self, name):
         """That the arrays have their parts of the samples, each under its name."""
-        report = self.report(name)
+        report = self.read(name, "report")
         samples = dict.fromkeys(SHARES, 0)
         for found in report["objects"]:
             plain = found["name"].removeprefix("heap through ")
@@ -262,14 +129,14 @@ def checks(results):
 
     def stripped():
         results.ended("bare", 7, "known rounds 400")
-        expect(any("bare" in json.dumps(found) for found in results.report("bare")["objects"]), "nothing of the program")
+        expect(any("bare" in json.dumps(found) for found in results.read("bare", "report")["objects"]), "nothing of the program")
 
     def recorded(name, stdout, arrays):
         """Bursts see every access for a moment: of the loads of these arrays each has its part."""
 
         def check():
             results.ended(name, 7, stdout)
-            report = results.report(name)
+            report = results.read(name, "report")
             expect(report["run"]["mode"] == "burst", report["run"]["mode"])
             loads = dict.fromkeys(arrays, 0)
             for found in report["objects"]:
@@ -287,7 +154,7 @@ def checks(results):
 
     def chosen():
         stripped()
-        expect(results.report("bare")["run"]["mode"] == "burst", "auto has chosen another mode")
+        expect(results.read("bare", "report")["run"]["mode"] == "burst", "auto has chosen another mode")
 
     def refused(name, what):
         return lambda: results.ended(name, 69, stderr=f"{what} needs an x86-64 processor")
@@ -322,14 +189,9 @@ def main():
     need(COMPILER, "gcc-aarch64-linux-gnu")
     need(EMULATOR, "qemu-system-arm")
     need("apt-get", "apt, or run this on a Debian")
-    folder = arguments.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    unpacked = folder / "unpacked"
-    if not unpacked.exists():
-        unpack(debian_packages(folder), unpacked)
-    tree = file_system(folder, unpacked, arguments.memlens)
-    out = boot(folder, next(unpacked.glob("boot/vmlinuz-*")), tree)
-    sys.exit(run_each(checks(Results(out, arguments.reader))))
+    machine = equipped(arguments.folder, arguments.memlens)
+    machine.run(emulator(), COMMANDS, LIMIT_S)
+    sys.exit(run_each(checks(Known(machine.out, arguments.reader))))
 
 
 if __name__ == "__main__":

@@ -9,23 +9,20 @@ last line is `N passed, N failed`; without an emulator, a compiler or apt it say
 """
 
 import argparse
-import json
-import lzma
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
-from aarch64 import cpio, debian_packages, unpack
 from checks import expect, run_each
+from machine import ROOT, Machine, Results, need
 
-ROOT = Path(__file__).resolve().parent.parent
 COMPILER = "cc"
 EMULATOR = "qemu-system-x86_64"
-MODULES = ["virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk"]
-OUT_BYTES = 64 << 20
+LIMIT_S = 600
+# Pages stay where they are, and huge ones do not lie across the border of two threads' parts.
+APPEND = "numa_balancing=disable transparent_hugepage=never"
 # Two threads on four processors, arrays of 8 MiB each.
 PAGES = 2048
 NODES = f"/t/nodes 2 {PAGES} 150 4"
@@ -53,58 +50,7 @@ COMMANDS = [
 ]
 
 
-def need(tool, package):
-    if not shutil.which(tool):
-        sys.exit(f"tests/numa.py: there is no {tool}: install {package}")
-
-
-def file_system(folder, unpacked, memlens):
-    tree = folder / "tree"
-    shutil.rmtree(tree, ignore_errors=True)
-    for below in ["bin", "lib64", "proc", "sys", "dev", "tmp", "modules", "t", "out", "root"]:
-        (tree / below).mkdir(parents=True)
-    shutil.copy(next(unpacked.rglob("bin/busybox")), tree / "bin/busybox")
-    for tool in ["sh", "sleep", "tar", "cat", "grep", "rm", "mount", "insmod", "poweroff", "sync"]:
-        (tree / "bin" / tool).symlink_to("busybox")
-    shutil.copy(memlens, tree / "t/memlens")
-    source = ROOT / "bench/workloads/nodes.c"
-    subprocess.run([COMPILER, "-O2", "-g", "-Wall", "-o", tree / "t/nodes", source, "-pthread"], check=True)
-    libraries = subprocess.run(["ldd", tree / "t/memlens", tree / "t/nodes"], check=True, capture_output=True, text=True)
-    for library in set(re.findall(r"(/\S+) \(0x", libraries.stdout)):
-        target = tree / library[1:]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(library, target)
-    for module in MODULES:
-        for found in unpacked.rglob(f"{module}.ko*"):
-            content = found.read_bytes()
-            if found.suffix == ".xz":
-                content = lzma.decompress(content)
-            (tree / f"modules/{module}.ko").write_bytes(content)
-    steps = [f"( {command} ) > /out/{name}.stdout 2> /out/{name}.stderr; echo $? > /out/{name}.code" for name, command in COMMANDS]
-    script = "\n".join(
-        [
-            "#!/bin/busybox sh",
-            "export PATH=/bin:/t HOME=/root TERM=dumb MEMLENS_CALIBRATION=none",
-            "mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp",
-            # Which needs which differs between kernels.
-            "for round in 1 2 3; do for module in /modules/*; do insmod $module 2> /dev/null; done; done",
-            "cd /out",
-            *steps,
-            "tar cf /dev/vda .; sync; poweroff -f",
-            "",
-        ]
-    )
-    (tree / "init").write_text(script)
-    (tree / "init").chmod(0o755)
-    return tree
-
-
-def boot(folder, kernel, tree):
-    """Everything in /out of the machine, as files below FOLDER/out."""
-    (folder / "first.cpio").write_bytes(cpio(tree))
-    disk = folder / "out.disk"
-    with open(disk, "wb") as file:
-        file.truncate(OUT_BYTES)
+def emulator():
     nodes = [
         word
         for node in (0, 1)
@@ -113,45 +59,27 @@ def boot(folder, kernel, tree):
             "-numa", f"node,nodeid={node},cpus={2 * node}-{2 * node + 1},memdev=memory{node}",
         )
     ]  # fmt: skip
-    done = subprocess.run(
-        [
-            EMULATOR, "-cpu", "max", "-accel", "tcg,thread=multi", "-smp", "4", "-m", "2G", *nodes, "-nographic", "-no-reboot",
-            "-kernel", kernel, "-initrd", folder / "first.cpio", "-append", "console=ttyS0 quiet panic=-1 rdinit=/init"
-            # Pages stay where they are, and huge ones do not lie across the border of two threads' parts.
-            " numa_balancing=disable transparent_hugepage=never",
-            "-drive", f"file={disk},if=none,id=out,format=raw", "-device", "virtio-blk-pci,drive=out",
-        ],
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=600,
-    )  # fmt: skip
-    out = folder / "out"
-    shutil.rmtree(out, ignore_errors=True)
-    try:
-        with tarfile.open(disk, "r:") as archive:
-            archive.extractall(out, filter="data")
-    except tarfile.TarError:
-        pass
-    if not (out / f"{COMMANDS[-1][0]}.code").exists():
-        sys.exit(f"tests/numa.py: the machine did not come to its end:\n{done.stdout.decode(errors='replace')[-3000:]}")
-    return out
+    return [EMULATOR, "-cpu", "max", "-accel", "tcg,thread=multi", "-smp", "4", "-m", "2G", *nodes]
 
 
-class Results:
-    def __init__(self, out, memlens):
-        self.out, self.memlens = out, memlens
+def equipped(folder, memlens):
+    machine = Machine(folder, "amd64", "ttyS0")
+    shutil.copy(memlens, machine.tree / "t/memlens")
+    source = ROOT / "bench/workloads/nodes.c"
+    subprocess.run([COMPILER, "-O2", "-g", "-Wall", "-o", machine.tree / "t/nodes", source, "-pthread"], check=True)
+    programs = [machine.tree / "t" / name for name in ("memlens", "nodes")]
+    libraries = subprocess.run(["ldd", *programs], check=True, capture_output=True, text=True)
+    for library in set(re.findall(r"(/\S+) \(0x", libraries.stdout)):
+        target = machine.tree / library[1:]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, target)
+    return machine
 
-    def ended(self, name, stdout=""):
-        """Checks that a command ended well, and what stands in what it wrote."""
-        texts = {end: (self.out / f"{name}.{end}").read_text(errors="replace") for end in ["code", "stdout", "stderr"]}
-        expect(texts["code"].strip() == "0", f"exit code {texts['code'].strip()}: {texts['stderr'][-500:]}")
-        expect(stdout in texts["stdout"], f"{stdout!r} is not in what it wrote: {texts['stdout'][-1500:]}")
-        return texts["stdout"]
 
+class Nodes(Results):
     def objects(self, name):
         """The arrays of a profile, by name."""
-        answer = subprocess.run(
-            [self.memlens, "report", self.out / f"{name}.memlens", "--format", "json"], check=True, capture_output=True, text=True
-        )
-        report = json.loads(answer.stdout)
+        report = self.read(name, "report")
         expect(report["machine"]["nodes"] == 2, f"{report['machine']['nodes']} nodes; {report['run']['notes']}")
         found = {}
         for entry in report["objects"]:
@@ -167,11 +95,7 @@ class Results:
             "SELECT o.name, c.thread, sum(c.llc_load_misses + c.llc_store_misses) AS misses, sum(c.remote_misses) AS remote,"
             " sum(c.misplaced) AS misplaced FROM cells c JOIN objects o USING (object) GROUP BY 1, 2"
         )
-        answer = subprocess.run(
-            [self.memlens, "query", self.out / f"{name}.memlens", question, "--format", "json"],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-        rows = [row for row in json.loads(answer.stdout) if row["name"] in REMOTE]
+        rows = [row for row in self.read(name, "query", question) if row["name"] in REMOTE]
         return {(row["name"], row["thread"] - 1): row for row in rows}
 
 
@@ -209,7 +133,7 @@ def checks(results):
             expect(off <= 0.05, f"{name} has {nodes} bytes in the nodes, not {expected[name]}")
 
     def other_node():
-        text = results.ended("brief", "[[latency.nodes]]")
+        text = results.ended("brief", stdout="[[latency.nodes]]")
         # Main, which measures, may be on either.
         expect(re.search(r"\[\[latency.nodes\]\]\nnode = [01]\n", text), text[-1500:])
 
@@ -218,9 +142,9 @@ def checks(results):
         ("bursts_tell_which_misses_are_remote", remote_parts),
         ("pages_that_another_node_uses_are_misplaced", misplaced),
         ("the_kernel_says_where_objects_lie", where_objects_lie),
-        ("reports_show_it", lambda: results.ended("report", "on node 0")),
+        ("reports_show_it", lambda: results.ended("report", stdout="on node 0")),
         ("the_other_nodes_latency_is_measured", other_node),
-        ("the_doctor_tells_of_nodes", lambda: results.ended("doctor", "2 (nodes 0, 1); the kernel says")),
+        ("the_doctor_tells_of_nodes", lambda: results.ended("doctor", stdout="2 (nodes 0, 1); the kernel says")),
     ]
 
 
@@ -232,14 +156,9 @@ def main():
     need(COMPILER, "gcc")
     need(EMULATOR, "qemu-system-x86")
     need("apt-get", "apt, or run this on a Debian")
-    folder = arguments.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    unpacked = folder / "unpacked"
-    if not unpacked.exists():
-        unpack(debian_packages(folder, "amd64"), unpacked)
-    tree = file_system(folder, unpacked, arguments.memlens)
-    out = boot(folder, next(unpacked.glob("boot/vmlinuz-*")), tree)
-    sys.exit(run_each(checks(Results(out, arguments.memlens))))
+    machine = equipped(arguments.folder, arguments.memlens)
+    machine.run(emulator(), COMMANDS, LIMIT_S, APPEND)
+    sys.exit(run_each(checks(Nodes(machine.out, arguments.memlens))))
 
 
 if __name__ == "__main__":
