@@ -42,6 +42,14 @@ LOADS_OF_ROUND = 10 * 4096
 OFF, SIGMAS = 0.05, 4
 # How far the number of all loads may be off, as it is estimated from bursts.
 OFF_TOTAL = 0.25
+# The pattern of each array of walks.c. No cache holds them.
+PATTERNS = {
+    "streams": ("table", {"kind": "stream", "stride_bytes": 8}),
+    "strides": ("columns", {"kind": "stride", "stride_bytes": 4096}),
+    "gathers": ("cells", {"kind": "indirect"}),
+    "follows": ("list", {"kind": "pointer-chase"}),
+}
+CACHES = "--machine arm-neoverse-v2 --cache l2=256K,8,64 --cache llc=1M,16,64"
 
 # What the machine does: name, command of its shell.
 SAMPLE = "/t/memlens record --mode sample --frequency 1000"
@@ -58,6 +66,7 @@ COUNTING_COMMANDS = [
     ("exact", "/t/memlens record --mode exact -- /t/known"),
     ("burst", f"{BURST} --out burst.memlens -- /t/known 2000"),
     ("burst-threads", f"{BURST} --out burst-threads.memlens -- /t/known 400 3 1"),
+    ("walks", f"{BURST} {CACHES} --out walks.memlens -- /t/walks 60"),
     ("static", "/t/memlens record --attribution static -- /t/known"),
     ("doctor", "/t/memlens doctor"),
     ("report", "/t/memlens report kernel-clock.memlens"),
@@ -85,6 +94,8 @@ def equipped(folder, memlens):
     shutil.copy(memlens, programs / "memlens")
     compile("known.c", programs / "known", "-O2", "-g")
     compile("known.c", programs / "bare", "-O2", "-s", "-mbranch-protection=standard")
+    # Not vectorised: what a vector instruction does depends on the compiler.
+    compile("walks.c", programs / "walks", "-O2", "-g", "-fno-tree-vectorize")
     return machine
 
 
@@ -168,6 +179,37 @@ def checks(results):
 
         return check
 
+    def patterns():
+        results.ended("walks", 0, "walks 60 ")
+        rows = results.read("walks", "report")["instructions"]
+        for function, (_, expected) in PATTERNS.items():
+            loads = [row for row in rows if row["function"] == function and row["loads"] and row["pattern"]]
+            found = [{key: row["pattern"][key] for key in expected} for row in loads]
+            print(f"        {function}: {found}")
+            expect(expected in found, f"{function} has {[row['pattern'] for row in loads]}")
+
+    def stalls():
+        """A core waits for nodes that it has to find by each other; what else it misses, many at a time, it hides."""
+        report = results.read("walks", "report")
+        objects = {found["name"]: found for found in report["objects"]}
+        for array, _ in PATTERNS.values():
+            entry, total = objects[array], report["totals"]["stall_cycles"]
+            stall, part = entry["stall_cycles"] / entry["wait_cycles"], entry["stall_cycles"] / total
+            print(f"        {array}: waited for in {stall:.2f} of the time that it takes, {part:.2f} of all stalls")
+            if array == "list":
+                expect(stall >= 0.9 and part >= 0.6, f"{array} is hidden: {entry['stall_cycles']} of {entry['wait_cycles']} cycles")
+            else:
+                expect(stall <= 0.2, f"{array} is waited for: {entry['stall_cycles']} of {entry['wait_cycles']} cycles")
+
+    def library():
+        """The code that reads "text" is the C library's, which the walks are called beside in each round."""
+        rows = results.read("walks", "query", "SELECT module, sum(accesses) AS accesses FROM code GROUP BY module")
+        accesses = {row["module"]: row["accesses"] for row in rows}
+        expect(None not in accesses, f"of some code it is not known whose it is: {accesses}")
+        part = accesses.get("libc.so.6", 0) / sum(accesses.values())
+        print(f"        {part:.3f} of the accesses are the library's")
+        expect(0.05 <= part <= 0.5, f"{accesses}")
+
     def side_by_side():
         """Where an emulator interrupts at jumps only, samples find no data: that they are taken, in all threads."""
         results.ended("parallel", 7, said(4000, 3, 1))
@@ -193,6 +235,9 @@ def checks(results):
             "threads_and_children_run_in_bursts",
             recorded("burst-threads", said(400, 3, 1), surely_known, 4 * 400 * LOADS_OF_ROUND),
         ),
+        ("bursts_tell_of_patterns", patterns),
+        ("bursts_tell_of_stalls", stalls),
+        ("code_of_libraries_is_found", library),
         ("exact_mode_is_refused", refused("exact", "exact mode")),
         ("static_attribution_is_refused", refused("static", "--attribution static")),
         ("the_doctor_speaks", lambda: results.ended("doctor", 0, "aarch64")),
