@@ -8,10 +8,11 @@ keeps what is downloaded and made. The machine is QEMU's, with a kernel and a bu
 libraries of the cross compiler. The last line is `N passed, N failed`; without an emulator, a compiler or apt it says what is missing, and
 ends with exit code 1.
 
-It boots twice, which takes a minute in all. First with one processor and a clock that counts instructions: an interrupt comes at any of them,
+It boots three times, which takes a minute in all. First with one processor and a clock that counts instructions: an interrupt comes at any of them,
 and each takes the same time, whatever else the host does. So shares and totals are those of what programs execute. (By the host's clock an
 emulator interrupts at jumps only, and hardly one instruction takes longer than another. Two processors that count take turns, and the
-time of one goes on in the other's.) Then with two processors, by the host's clock, for threads that do run at the same time.
+time of one goes on in the other's.) Then with two processors, by the host's clock, for threads that do run at the same time. And with
+SVE, where bursts are not chosen.
 """
 
 import argparse
@@ -31,6 +32,7 @@ EMULATOR = "qemu-system-aarch64"
 PROCESSOR = "max,pauth-impdef=on"
 COUNTING = ["-cpu", f"{PROCESSOR},sve=off", "-icount", "shift=3,sleep=off", "-smp", "1"]
 PARALLEL = ["-cpu", f"{PROCESSOR},sve=off", "-accel", "tcg,thread=multi", "-smp", "2"]
+LONG_VECTORS = ["-cpu", PROCESSOR, "-icount", "shift=3,sleep=off", "-smp", "1"]
 LIMIT_S = 600
 # As the loader has them, of the cross compiler's folder.
 LIBRARIES = ["ld-linux-aarch64.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1"]
@@ -75,6 +77,7 @@ PARALLEL_COMMANDS = [
     ("parallel", f"{SAMPLE} --out parallel.memlens -- /t/known 4000 3 1"),
     ("parallel-bursts", f"{BURST} --out parallel-bursts.memlens -- /t/known 4000 3 1"),
 ]
+LONG_VECTORS_COMMANDS = [("long-vectors", "/t/memlens record --out long-vectors.memlens -- /t/known 400")]
 
 
 def emulator(kind):
@@ -217,6 +220,11 @@ def checks(results):
         threads, samples = report["run"]["threads"], report["totals"]["samples"]
         expect(threads == 4 and samples >= 100, f"{samples} samples in {threads} threads")
 
+    def long_vectors():
+        results.ended("long-vectors", 7, said(400), "the processor has SVE")
+        report = results.read("long-vectors", "report")
+        expect(report["run"]["mode"] == "sample", f"auto has chosen {report['run']['mode']}")
+
     def refused(name, what):
         return lambda: results.ended(name, 69, stderr=f"{what} needs an x86-64 processor")
 
@@ -244,6 +252,7 @@ def checks(results):
         ("profiles_are_shown_there_too", lambda: results.ended("report", 0, "in_globals")),
         ("threads_that_run_at_the_same_time_are_sampled", side_by_side),
         ("threads_that_run_at_the_same_time_have_bursts", recorded("parallel-bursts", said(4000, 3, 1), surely_known)),
+        ("samples_are_chosen_where_vectors_are_long", long_vectors),
     ]
 
 
@@ -259,6 +268,7 @@ def main():
     machine = equipped(arguments.folder, arguments.memlens)
     machine.run(emulator(COUNTING), COUNTING_COMMANDS, LIMIT_S)
     machine.run(emulator(PARALLEL), PARALLEL_COMMANDS, LIMIT_S)
+    machine.run(emulator(LONG_VECTORS), LONG_VECTORS_COMMANDS, LIMIT_S)
     sys.exit(run_each(checks(Results(machine.out, arguments.reader))))
 
 
