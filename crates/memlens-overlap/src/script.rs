@@ -34,6 +34,12 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// Forgets all, not the memory that it takes.
+    pub(crate) fn clear(&mut self) {
+        self.events.clear();
+        self.served.clear();
+    }
+
     pub(crate) fn pass(&mut self, effects: &Effects) {
         self.events.push(Event::Passes(*effects));
     }

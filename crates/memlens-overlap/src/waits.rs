@@ -125,21 +125,22 @@ pub fn waits<'c>(
         let mut others = OtherCores::new(scope, core);
         let mut under_way = VecDeque::new();
         for window in windows.iter() {
-            let mut script = Script::default();
+            let is_full = under_way.len() == UNDER_WAY;
+            let free = is_full.then(|| settle(&mut under_way, &mut others, &mut known));
+            let mut script = free.flatten().unwrap_or_default();
             let of_window = writer.window(&window.accesses, &blocks, &mut known, &mut script);
             let script = Arc::new(script);
             others.begin(&script);
-            let mut gone = Gone { of_window, cycles: 0.0 };
-            gone.cycles = script.cycles(core, |operand, cycles| {
+            let mut gone = Gone { script, of_window, cycles: 0.0 };
+            gone.cycles = gone.script.cycles(core, |operand, cycles| {
                 gone.of_window.entry(operand).or_default().held_up += cycles;
             });
             cycles += gone.cycles;
             under_way.push_back(gone);
-            if under_way.len() > UNDER_WAY {
-                settle(&mut under_way, &mut others, &mut known);
-            }
         }
-        while settle(&mut under_way, &mut others, &mut known) {}
+        while !under_way.is_empty() {
+            settle(&mut under_way, &mut others, &mut known);
+        }
     });
     let held = hold_to_time(windows, &mut known);
     let mut found = Waits { cycles, held, ..Waits::default() };
@@ -178,19 +179,20 @@ fn hold_to_time(windows: &Windows, known: &mut FxHashMap<u32, Known<'_>>) -> Opt
 
 /// A window that has gone through the core, and is on its way through the others.
 struct Gone {
+    script: Arc<Script>,
     of_window: FxHashMap<u32, InWindow>,
     /// How many it took behind its beginning.
     cycles: f64,
 }
 
-/// Books the first of these windows as soon as it has gone through all cores. False: there is none.
+/// Books the first of these windows as soon as it has gone through all cores. What comes back is where the next can be written down.
 fn settle(
     under_way: &mut VecDeque<Gone>,
     others: &mut OtherCores,
     known: &mut FxHashMap<u32, Known<'_>>,
-) -> bool {
-    let Some(Gone { of_window, cycles }) = under_way.pop_front() else { return false };
-    let Some(others) = others.next() else { return false };
+) -> Option<Script> {
+    let Gone { script, of_window, cycles } = under_way.pop_front()?;
+    let others = others.next()?;
     // A loop that another chain holds up has each load at the head of what retires, some cycles behind the chain, and would take as
     // long without them. Along a list what uses the load retires behind it, and would come earlier, too.
     let sum = |of: fn(&InWindow) -> f64| of_window.values().map(of).sum::<f64>();
@@ -207,7 +209,10 @@ fn settle(
             known.instant_cycles += others.instant * it.accesses as f64 / all.max(1) as f64;
         }
     }
-    true
+    // The other thread has let go of it.
+    let mut script = Arc::into_inner(script)?;
+    script.clear();
+    Some(script)
 }
 
 /// Writes down what goes through cores.
