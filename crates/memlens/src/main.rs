@@ -17,7 +17,7 @@
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! view.rs          view                                        query.rs      query
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
-//! streams.rs       stderr and stdout      shell.rs      commands to type        system.rs, internal_error.rs
+//! streams.rs       stderr and stdout      shell.rs      commands to type        system.rs, large_blocks.rs, internal_error.rs
 //! ```
 //!
 //! Results go to stdout, everything else to stderr; a closed pipe is no error. Each command's
@@ -53,6 +53,7 @@ mod failure;
 mod family;
 mod import;
 mod internal_error;
+mod large_blocks;
 mod machine_args;
 mod man;
 mod merge;
@@ -86,6 +87,10 @@ use clap::error::ErrorKind;
 
 use cli::{Cli, Command};
 use failure::{Failure, FailureKind};
+use large_blocks::LargeBlocksInHugePages;
+
+#[global_allocator]
+static ALLOCATOR: LargeBlocksInHugePages = LargeBlocksInHugePages;
 
 fn main() -> ExitCode {
     start_log();

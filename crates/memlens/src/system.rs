@@ -1,4 +1,4 @@
-//! The system calls that Rust's library has no words for. All unsafe code of this crate is here.
+//! The system calls that Rust's library has no words for. All unsafe code of this crate is here and in `large_blocks.rs`.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
