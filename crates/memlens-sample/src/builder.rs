@@ -420,10 +420,8 @@ impl ProfileBuilder {
                 }
                 let effective = summary.effective_bursts();
                 profile.run.effective_bursts = Some(effective);
-                let mut notes = bursts.notes();
-                notes.splice(0..0, profile.run.too_few_bursts().and_then(|few| bursts.unequal_note(few)));
+                let mut notes = bursts.notes(profile.run.too_few_bursts());
                 notes.extend(bursts.last_level_note(&summary));
-                notes.splice(0..0, bursts.unmeasured_note());
                 profile.run.notes.splice(0..0, notes);
             }
             None => {

@@ -80,7 +80,7 @@ impl BurstCounts {
     }
 
     /// What to know where a few bursts stand for most of the run. `effective`: how many alike would tell as much, which is few.
-    pub fn unequal_note(&self, effective: f64) -> Option<String> {
+    fn unequal_note(&self, effective: f64) -> Option<String> {
         (effective < 0.5 * self.bursts as f64).then(|| {
             format!(
                 "{}{} stand for very different parts of the run: they tell as much as {:.0} of equal parts, and phases may be missing. Another \
@@ -92,14 +92,21 @@ impl BurstCounts {
         })
     }
 
-    /// What a reader of the profile has to know, one sentence each; first what says how far all numbers are to be trusted.
-    pub fn notes(&self) -> Vec<String> {
+    /// What a reader of the profile has to know, one sentence each; first what says how far all numbers are to be trusted: that
+    /// much is missing, before how well the rest is known. `few`: they tell as much as so many bursts, which are too few.
+    pub fn notes(&self, few: Option<f64>) -> Vec<String> {
+        /// Part of the time in code that no burst met that says more than all else.
+        const MOST: f64 = 0.2;
         let time_ns = (self.own_ns + self.period_ns).max(1) as f64;
         let mut notes = Vec::new();
+        notes.extend(self.unmeasured_note());
+        notes.extend(few.and_then(|few| self.unequal_note(few)));
         if self.bursts > 0 {
             let seconds = (time_ns - self.calls_ns as f64).max(0.0) / 1e9;
             notes.extend(self.cut_short_note().or_else(|| self.few_references_note(seconds)));
-            notes.extend(self.unmet_note(time_ns));
+            let is_most = self.unmet_ns as f64 > MOST * time_ns;
+            let place = if is_most { 0 } else { notes.len() };
+            notes.splice(place..place, self.unmet_note(time_ns));
         }
         let percent = 100.0 * self.calls_ns as f64 / time_ns;
         // Not as 0.0.
@@ -205,7 +212,7 @@ impl BurstCounts {
 
     /// Where nothing tells how fast the program goes, nothing tells how many accesses its time stands for. Bursts that are too few or too short to
     /// tell anything are told of by [`Self::notes`].
-    pub fn unmeasured_note(&self) -> Option<String> {
+    fn unmeasured_note(&self) -> Option<String> {
         /// Bursts behind which it was measured, of so many one at the least.
         const LEAST: u64 = 5;
         let ended = |end: End| 2 * self.ends[end as usize] > self.bursts;
@@ -280,13 +287,17 @@ mod tests {
     fn what_makes_all_numbers_doubtful_is_told_first() {
         let mut counts =
             BurstCounts { bursts: 60, references: 600_000_000, measured: 30, ..BurstCounts::default() };
-        let first = |counts: &BurstCounts| counts.notes().first().cloned().unwrap_or_default();
+        let first = |counts: &BurstCounts| counts.notes(None).first().cloned().unwrap_or_default();
         assert!(first(&counts).starts_with("Recorded: 60 bursts"));
         (counts.own_ns, counts.calls_ns) = (1_000_000_000, 400_000);
         assert!(first(&counts).starts_with("Recorded"), "calls took 0.0 %");
         (counts.calls_ns, counts.unmet_ns) = (4_000_000, 100_000_000);
         assert!(first(&counts).starts_with("10 % of the processor time went by in code that no burst met"));
-        (counts.calls_ns, counts.unmet_ns) = (0, 0);
+        counts.measured = 2;
+        assert!(first(&counts).starts_with("The program's own speed was measured behind 2 of 60 bursts"));
+        counts.unmet_ns = 300_000_000;
+        assert!(first(&counts).starts_with("30 % of the processor time went by in code that no burst met"));
+        (counts.calls_ns, counts.unmet_ns, counts.measured) = (0, 0, 30);
         counts.ends[End::SystemCall as usize] = 31;
         assert!(first(&counts).starts_with("Recorded"), "long enough");
         counts.references = 60 * 6 + 1;

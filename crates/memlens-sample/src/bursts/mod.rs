@@ -264,21 +264,11 @@ impl Bursts {
         &self.counts
     }
 
-    /// What to know where a few of the bursts stand for most of the run: as many alike would tell as much.
-    pub fn unequal_note(&self, effective: f64) -> Option<String> {
-        self.counts.unequal_note(effective)
-    }
-
-    /// What to know before all else where the program's own speed is hardly known.
-    pub fn unmeasured_note(&self) -> Option<String> {
-        self.counts.unmeasured_note()
-    }
-
-    /// What a reader of the profile has to know, one sentence each.
-    pub fn notes(&self) -> Vec<String> {
+    /// What a reader of the profile has to know, one sentence each. `few`: bursts tell as much as so many, which are too few.
+    pub fn notes(&self, few: Option<f64>) -> Vec<String> {
         let pooled = self.cells.count().saturating_sub(self.first_pooled.into());
         let (calls_ns, unmet_ns) = (self.waiting.calls_ns() as u64, self.waiting.unmet_ns() as u64);
-        let mut notes = BurstCounts { calls_ns, unmet_ns, pooled, ..self.counts }.notes();
+        let mut notes = BurstCounts { calls_ns, unmet_ns, pooled, ..self.counts }.notes(few);
         notes.extend(self.waiting.allocations_note());
         notes.extend(self.paths.note());
         notes.extend(self.nodes.as_ref().and_then(Nodes::note));
@@ -791,6 +781,6 @@ mod tests {
         // Every access goes to a new line.
         let misses = all(|counts| counts.l1_store_misses);
         assert!(misses > stores / 2, "{misses}");
-        assert!(bursts.notes().iter().any(|note| note.starts_with("2 places where an instruction")));
+        assert!(bursts.notes(None).iter().any(|note| note.starts_with("2 places where an instruction")));
     }
 }
