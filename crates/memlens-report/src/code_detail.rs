@@ -27,7 +27,10 @@ use crate::word::the_one;
 /// When no function has the name, or several have it.
 pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<String, UnknownWord> {
     let names = all_functions(profile);
-    let what = ["function of this profile", "single function of this profile"];
+    let what = [
+        "function of this profile (memlens report PROFILE --by function lists them)",
+        "single function of this profile",
+    ];
     let name = the_one(names.iter().flatten().map(String::as_str), function, what)?;
     Ok(of_function(profile, &names, name, CodeGroup::Line, view).paint(view.colour))
 }

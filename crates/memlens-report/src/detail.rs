@@ -340,7 +340,8 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) ->
     let summary: Vec<String> = facts.collect();
     let mut facts: Vec<Fact> = Vec::new();
 
-    let mut size_pieces = vec![plural(row.blocks.unwrap_or(0), "block")];
+    let blocks = row.blocks.filter(|&blocks| blocks > 0);
+    let mut size_pieces: Vec<String> = blocks.map(|blocks| plural(blocks, "block")).into_iter().collect();
     size_pieces.extend(row.bytes.map(|bytes| format!("{} requested", size(bytes))));
     size_pieces.extend(row.max_live_bytes.map(|bytes| format!("at most {} live at a time", size(bytes))));
     size_pieces.extend(row.live_at_peak_bytes.map(|bytes| format!("{} at the heap's peak", size(bytes))));
@@ -348,6 +349,9 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) ->
     let is_drawn = profile.run.estimated || profile.run.sampling.is_some();
     if is_drawn && objects.objects().any(|object| object.kind == ObjectKind::Heap) {
         size_pieces.push("as estimated from the blocks that were watched".to_owned());
+    }
+    if size_pieces.is_empty() {
+        size_pieces.push("not known".to_owned());
     }
     facts.push(("size", size_pieces));
     facts.push(over_time::facts(profile, Some(objects)));

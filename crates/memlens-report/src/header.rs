@@ -13,6 +13,7 @@ use crate::interval;
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
 use crate::over_time;
+use crate::own_pools;
 use crate::prediction;
 use crate::styled::Layout;
 use crate::table::modelled_word;
@@ -59,7 +60,7 @@ pub(crate) fn header(profile: &Profile, view: &View) -> Layout {
         let others = notes.len().saturating_sub(NOTES);
         let others = (others > 0).then(|| plural(others as u64, "note") + " more");
         let more = others.into_iter().chain(rest).collect::<Vec<_>>().join(" and ");
-        out.append(wrapped("", INDENT, &[format!("{more}: memlens report --notes")], width));
+        out.append(wrapped("", INDENT, &[format!("{more}: memlens report PROFILE --notes")], width));
     }
     out
 }
@@ -127,7 +128,8 @@ pub(crate) fn facts(profile: &Profile, width: usize) -> Vec<Fact> {
 /// What the reader should know of a profile besides, the weightiest first.
 pub(crate) fn notes(profile: &Profile) -> Vec<String> {
     let of_the_run = profile.run.notes.iter().chain(&profile.attribution.notes).cloned();
-    zero_pages::never_written(profile).into_iter().chain(of_the_run).collect()
+    let of_data = zero_pages::never_written(profile).into_iter();
+    of_data.chain(of_the_run).chain(own_pools::hidden_in_pools(profile)).collect()
 }
 
 /// Which moments the program named, and how many instructions it had executed by then.
@@ -318,6 +320,7 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
 fn likely_pieces(profile: &Profile, known: &Known) -> Vec<String> {
     let percent = |share: f64| match 100.0 * share {
         0.0 => "0".to_owned(),
+        percent if percent < 0.01 => "<0.01".to_owned(),
         percent if percent < 1.0 => format!("{percent:.2}"),
         percent => format!("{percent:.1}"),
     };

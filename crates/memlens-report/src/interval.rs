@@ -57,8 +57,8 @@ impl MissedLevel {
     /// As reports call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::L2 => "L2",
-            Self::Llc => "LLC",
+            Self::L2 => "L2 misses",
+            Self::Llc => "LLC misses",
             Self::Stlb => "page walks",
         }
     }

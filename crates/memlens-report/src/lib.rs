@@ -30,6 +30,7 @@ mod matching;
 mod namesakes;
 mod number;
 mod over_time;
+mod own_pools;
 mod page;
 mod pair_header;
 mod pattern;

@@ -44,7 +44,11 @@ impl<'a> Namesakes<'a> {
             });
         }
         let names = profile.objects.iter().map(|object| object.name.as_str());
-        let name = the_one(names, wanted, ["object of this profile", "single object of this profile"])?;
+        let name = the_one(
+            names,
+            wanted,
+            ["object of this profile (memlens report PROFILE lists them)", "single object of this profile"],
+        )?;
         let members = all().filter(|(_, object)| object.name == name).map(|(index, _)| index).collect();
         let all = Self::of(profile, members);
         Ok(all.costliest_row().filter(|row| row.cost() as f64 >= MOST * all.cost() as f64).unwrap_or(all))

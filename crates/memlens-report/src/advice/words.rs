@@ -245,11 +245,11 @@ fn who_writes(profile: &Profile, writers: usize, fields: &[FieldIx]) -> String {
     who + &named(profile, fields)
 }
 
-/// `: lock, count`, if there are fields.
+/// ` (fields: lock, count)`, if there are fields.
 fn named(profile: &Profile, fields: &[FieldIx]) -> String {
     match field_names(profile, fields) {
         names if names.is_empty() => String::new(),
-        names => format!(": {}", names.join(", ")),
+        names => format!(" ({}: {})", if names.len() == 1 { "field" } else { "fields" }, names.join(", ")),
     }
 }
 
