@@ -124,7 +124,7 @@ pub(crate) struct OtherCycles {
     pub(crate) translated: Option<f64>,
 }
 
-/// Windows on their way through the other cores: on a thread of its own, which takes as long as it.
+/// Lets windows go through the other cores, on a thread of its own if there can be one.
 pub(crate) struct OtherCores {
     limits: CoreLimits,
     /// None: there could be no thread.

@@ -22,7 +22,7 @@ use crate::windows::{Kept, Windows};
 /// Accesses at a window's beginning that are not counted: the core is empty there.
 const WARM_UP: usize = 96;
 
-/// Windows that are on their way through the other cores while this many others go through the first.
+/// Windows that may have gone through the first core and be on their way through the others.
 const UNDER_WAY: usize = 4;
 
 /// An operand, as the caller knows it.
