@@ -317,7 +317,7 @@ fn where_turns_are_wanted_a_thread_that_runs_is_waited_for() {
 #[test]
 fn a_long_schedule_goes_round_the_rings() {
     let mut steps = Vec::new();
-    for round in 0..400 {
+    for round in 0..1600 {
         steps.push((round, Step::Write { records: 9, words: 12 }));
         steps.push((round, if round % 3 == 0 { Step::Allocate } else { Step::Publish }));
         let rest = [Step::SystemCall, Step::SystemCall, Step::Publish, Step::Exit];
