@@ -86,6 +86,9 @@ impl RunInfo {
         self.has_translation_stalls = made.has_translation_stalls;
     }
 
+    /// How the note begins that says how many bursts there were, and what they cost.
+    pub const RECORDED: &str = "Recorded: ";
+
     /// In mode `burst`: if bursts tell less than as many that stand for equal parts of the run, even what comes first may be chance.
     pub const RELIABLE_BURSTS: f64 = 5.0;
 

@@ -1,7 +1,7 @@
 //! The lines above every table: what ran, on which machine, how much, how well attributed.
 
 use memlens_profile::{
-    CacheInfo, IN_KERNEL, Latencies, MachineInfo, Mark, Profile, SampleUnit, SamplingInfo, TlbInfo,
+    CacheInfo, IN_KERNEL, Latencies, MachineInfo, Mark, Profile, RunInfo, SampleUnit, SamplingInfo, TlbInfo,
 };
 use memlens_types::{Counts, ObjectKind, Sampled};
 use unicode_width::UnicodeWidthStr;
@@ -17,6 +17,7 @@ use crate::own_pools;
 use crate::prediction;
 use crate::styled::Layout;
 use crate::table::modelled_word;
+use crate::unnamed_code;
 use crate::zero_pages;
 
 /// Width of the labels at the left.
@@ -128,8 +129,12 @@ pub(crate) fn facts(profile: &Profile, width: usize) -> Vec<Fact> {
 /// What the reader should know of a profile besides, the weightiest first.
 pub(crate) fn notes(profile: &Profile) -> Vec<String> {
     let of_the_run = profile.run.notes.iter().chain(&profile.attribution.notes).cloned();
-    let of_data = zero_pages::never_written(profile).into_iter();
-    of_data.chain(of_the_run).chain(own_pools::hidden_in_pools(profile)).collect()
+    let mut notes: Vec<String> = zero_pages::never_written(profile).into_iter().chain(of_the_run).collect();
+    // What a reader can mend, before what only says how it was recorded.
+    let place = notes.iter().position(|note| note.starts_with(RunInfo::RECORDED)).unwrap_or(notes.len());
+    let mendable = own_pools::hidden_in_pools(profile).into_iter();
+    notes.splice(place..place, mendable.chain(unnamed_code::without_debug_information(profile)));
+    notes
 }
 
 /// Which moments the program named, and how many instructions it had executed by then.

@@ -44,6 +44,7 @@ mod table;
 mod target;
 mod target_page;
 mod unlike;
+mod unnamed_code;
 mod word;
 mod zero_pages;
 

@@ -134,10 +134,11 @@ impl BurstCounts {
         let of_time = 100.0 * self.own_ns as f64 / time_ns;
         let cost = 100.0 * self.cost_ns as f64 / time_ns;
         notes.push(format!(
-            "Recorded: {} with {}, in {of_time:.1} % of the program's processor time, of which they cost {cost:.1}: it goes on in them. Counts \
+            "{}{} with {}, in {of_time:.1} % of the program's processor time, of which they cost {cost:.1}: it goes on in them. Counts \
              are estimates from them for the whole run; shares and ratios are surer than totals, which came out at 0.4 to 2.8 \
              times the true ones where that was checked, those of what is done in moments at ten times. The program's own speed was \
              measured behind {} of the bursts.",
+            RunInfo::RECORDED,
             counted(self.bursts, "burst"),
             counted(self.references, "access"),
             self.measured
@@ -306,8 +307,9 @@ mod tests {
             "{}",
             first(&counts)
         );
-        counts = BurstCounts { references: 600_000_000, measured: 11, ..counts };
+        counts = BurstCounts { references: 600_000_000, measured: 12, ..counts };
         assert!(first(&counts).starts_with("Recorded"));
+        counts.measured = 11;
         let unmeasured = counts.unmeasured_note().expect("it is little");
         assert!(
             unmeasured.contains("behind 11 of 60 bursts, since most end at system calls:"),
