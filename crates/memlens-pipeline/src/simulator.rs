@@ -23,8 +23,9 @@ use std::thread::JoinHandle;
 const DELAY: usize = 16;
 /// So many are handed over together: to wake a thread that sleeps costs a tenth of what a batch does.
 const TOGETHER: usize = 4;
-/// Handed over together, on their way, being worked on, or back.
-const UNDER_WAY: usize = DELAY / TOGETHER + 2;
+/// Handed over, being worked on, or back, at most: each may be alone, because who waits hands over what there is. Nobody ever waits for
+/// room, so that no two threads wait for each other.
+const UNDER_WAY: usize = DELAY + 1;
 
 /// Runs batches through the model, in order.
 pub struct Simulator {
