@@ -405,23 +405,29 @@ impl Column {
     }
 }
 
+/// What people call some of them.
+const CALLED: [(&str, Column); 10] = [
+    ("wait", Column::Share),
+    ("cost", Column::Share),
+    ("stall", Column::StallCycles),
+    ("object", Column::Name),
+    ("function", Column::Name),
+    ("line", Column::Name),
+    ("tlb_misses", Column::DtlbMisses),
+    ("walks", Column::StlbMisses),
+    ("page_walks", Column::StlbMisses),
+    ("site", Column::Where),
+];
+
 impl FromStr for Column {
     type Err = UnknownWord;
 
     fn from_str(word: &str) -> Result<Self, UnknownWord> {
         let wanted = word.to_lowercase().replace('-', "_");
-        // What people call them.
-        let alias = match wanted.as_str() {
-            "wait" | "cost" => Some(Self::Share),
-            "stall" => Some(Self::StallCycles),
-            "object" | "function" | "line" => Some(Self::Name),
-            "tlb_misses" => Some(Self::DtlbMisses),
-            "walks" | "page_walks" => Some(Self::StlbMisses),
-            "site" => Some(Self::Where),
-            _ => None,
-        };
-        alias.or_else(|| Self::ALL.into_iter().find(|column| column.as_str() == wanted)).ok_or_else(|| {
-            UnknownWord::new("column", &wanted, Self::ALL.iter().map(|column| column.as_str()), true)
-        })
+        let called = CALLED.iter().copied();
+        let words = called.chain(Self::ALL.into_iter().map(|column| (column.as_str(), column)));
+        let found = words.clone().find(|&(known, _)| known == wanted);
+        let unknown = || UnknownWord::new("column", &wanted, words.clone().map(|(known, _)| known), true);
+        found.map(|(_, column)| column).ok_or_else(unknown)
     }
 }

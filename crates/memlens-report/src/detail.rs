@@ -516,7 +516,7 @@ pub(crate) fn calls_grid(
         right: false,
         priority,
         flexible,
-        elide: Elide::End,
+        elide: if titles[1] == "function" { Elide::BeforeLastComponent } else { Elide::End },
         of: None,
     };
     let flexible = |least, most| Some(Flexible { least, comfortable: least, most });

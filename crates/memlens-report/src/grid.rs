@@ -11,6 +11,7 @@ use crate::Column;
 use crate::styled::{Layout, LineEnd, LineKind};
 use crate::target::Target;
 
+pub(crate) use crate::elide::{Elide, elide};
 pub(crate) use crate::styled::Style;
 
 /// One cell.
@@ -44,17 +45,6 @@ pub(crate) fn printable(text: &str) -> String {
             }
         })
         .collect()
-}
-
-/// What to leave out of a text that is too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Elide {
-    /// The end.
-    End,
-    /// The end of the first part: what follows the last space (`file:line`) stays.
-    BeforeLastWord,
-    /// What stands before the last component of a name (`…::parts`, `std::_Hash…._M_next`), where a part of it has room.
-    BeforeLastComponent,
 }
 
 /// Widths of a column whose texts may be elided.
@@ -323,74 +313,6 @@ pub(crate) fn pad(text: &str, width: usize, right: bool) -> String {
     if right { fill + text } else { text.to_owned() + &fill }
 }
 
-/// Columns that what is elided keeps at least, beside more than one component.
-const LEAST_OF_REST: usize = 6;
-
-/// The text in at most `width` columns; `…` stands for what was left out.
-pub(crate) fn elide(text: &str, width: usize, how: Elide) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    if let (Elide::BeforeLastWord, Some((first, last))) = (how, text.rsplit_once(' ')) {
-        let rest = width.saturating_sub(last.width() + 1);
-        if rest >= 4 {
-            return format!("{} {last}", elide(first, rest, Elide::End));
-        }
-        if last.width() <= width {
-            return last.to_owned();
-        }
-    }
-    if let (Elide::BeforeLastComponent, Some((mut first, mut last))) = (how, split_last_component(text)) {
-        // As many of the last ones as leave room for some of the rest: `pos.x` and `vel.x` are different fields.
-        while let Some((before, component)) = split_last_component(first)
-            && component.width() + last.width() + LEAST_OF_REST <= width
-        {
-            (first, last) = (before, &text[before.len()..]);
-        }
-        let rest = width.saturating_sub(last.width());
-        if rest >= 4 {
-            return format!("{}{last}", elide(first, rest, Elide::End));
-        }
-    }
-    let mut out = String::new();
-    let mut used = 0;
-    for c in text.chars() {
-        let wide = c.width().unwrap_or(0);
-        if used + wide + 1 > width {
-            break;
-        }
-        out.push(c);
-        used += wide;
-    }
-    if width > 0 {
-        out.push('…');
-    }
-    out
-}
-
-/// A name and its last component with the sign before it: `graph`, `->column`. What is in angle brackets is one thing, and a
-/// dot before a word with others behind it is none of these signs (`.dynstr of libc.so.6`).
-fn split_last_component(text: &str) -> Option<(&str, &str)> {
-    let mut depth = 0_i32;
-    let mut at = None;
-    let (mut before, mut has_words) = (None, false);
-    for (place, c) in text.char_indices() {
-        match (before, c) {
-            (_, ' ') if depth == 0 => has_words = true,
-            (_, '<') => depth += 1,
-            (Some('-'), '>') if depth == 0 => at = Some(place - 1),
-            (_, '>') => depth -= 1,
-            (Some(':'), ':') if depth == 0 => at = Some(place - 1),
-            (_, '%') | (_, '.') if depth == 0 => at = Some(place),
-            _ => {}
-        }
-        before = Some(c);
-    }
-    let parts = text.split_at(at.filter(|&at| at > 0)?);
-    let is_file = parts.1.starts_with('.') && has_words;
-    (!is_file).then_some(parts)
-}
-
 /// A heading in bold with a plain end, whole: what is too long for a line goes on in the next.
 pub(crate) fn heading(text: &str, end: &str, width: usize) -> Layout {
     let text = printable(text);
@@ -496,24 +418,6 @@ fn joined(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn eliding_keeps_what_matters() {
-        assert_eq!(elide("column", 6, Elide::End), "column");
-        assert_eq!(elide("rowstarts", 6, Elide::End), "rowst…");
-        assert_eq!(elide("read_the_graph bfs.c:11", 16, Elide::BeforeLastWord), "read_t… bfs.c:11");
-        assert_eq!(elide("read_the_graph bfs.c:11", 10, Elide::BeforeLastWord), "bfs.c:11");
-        // Wide characters count twice.
-        assert_eq!(elide("数据数据", 5, Elide::End), "数据…");
-        let component = |text, width| elide(text, width, Elide::BeforeLastComponent);
-        assert_eq!(component("particles_mod::parts", 16), "particle…::parts");
-        assert_eq!(component("main.graph->rows", 12), "main.…->rows");
-        assert_eq!(component("particles_mod::particles%pos.x", 20), "particles_mod…%pos.x");
-        assert_eq!(component("std::map<a::b, c::d>.first", 18), "std::map<a:….first");
-        assert_eq!(component("std::map<a::b, c::d>", 12), "std::map<a:…");
-        assert_eq!(component(".dynstr of libc.so.6", 12), ".dynstr of …");
-        assert_eq!(component("a::quite_a_long_name", 12), "a::quite_a_…");
-    }
 
     #[test]
     fn paragraphs_break_between_words() {

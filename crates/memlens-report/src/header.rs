@@ -346,25 +346,26 @@ fn stall_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
     if !profile.has_stalls() || wait == 0 {
         return Vec::new();
     }
-    let mut pieces = match wait.checked_sub(stall) {
-        Some(hidden) => vec![
-            format!("{} cycles of a wait of {}", count(stall), count(wait)),
-            format!("other work hides {} %", percent(hidden, wait)),
-        ],
-        // Latencies are not all there is to wait for: lines take turns, in sets of the first level above all.
-        None => {
-            vec![format!("{} cycles, more than the wait of {}: lines take turns", count(stall), count(wait))]
+    let mut pieces = Vec::new();
+    // What they are of the time comes first: whether memory is worth work at all.
+    match profile.run.core_cycles.filter(|&cycles| cycles > 0) {
+        Some(cycles) => {
+            let at_most = if profile.has_more_stalls_than_time() { "at most " } else { "" };
+            let part = |stalls: u64| format!("{:.0} %", 100.0 * stalls as f64 / cycles as f64);
+            let (stalls, all) = (count(stall), count(cycles));
+            pieces.push(format!("{at_most}{} of the core's time, {stalls} of {all} cycles", part(stall)));
+            let translation = profile.translation_stall_cycles(totals).unwrap_or(0);
+            if translation as f64 >= 0.01 * cycles as f64 {
+                pieces.push(format!("{} for TLB misses", part(translation)));
+            }
         }
-    };
-    if let Some(cycles) = profile.run.core_cycles.filter(|&cycles| cycles > 0) {
-        let about = if profile.has_more_stalls_than_time() { "at most" } else { "about" };
-        let part = 100.0 * stall as f64 / cycles as f64;
-        pieces.push(format!("they are {about} {part:.0} % of the core's {} cycles", count(cycles)));
-        let without = profile.translation_stall_cycles(totals).unwrap_or(0) as f64 / cycles as f64;
-        if without >= 0.01 {
-            pieces.push(format!("TLB misses make {:.0} %", 100.0 * without));
-        }
+        None => pieces.push(format!("{} cycles", count(stall))),
     }
+    pieces.push(match wait.checked_sub(stall) {
+        Some(hidden) => format!("other work hides {} % of a wait of {}", percent(hidden, wait), count(wait)),
+        // Latencies are not all there is to wait for: lines take turns, in sets of the first level above all.
+        None => format!("more than the wait of {}: lines take turns", count(wait)),
+    });
     pieces
 }
 
@@ -385,10 +386,9 @@ fn measured_pieces(profile: &Profile) -> Vec<String> {
     }
     if let Some(modelled) = run.modelled_stall_cycles.filter(|_| profile.has_more_stalls_than_time()) {
         pieces.push(format!(
-            "the code's time leaves room for no more stalls: by itself the model has {}",
+            "the time has no room for the {} cycles of stalls that the model has by itself: too many misses, or too few hidden",
             count(modelled)
         ));
-        pieces.push("it has too many misses, or too little of them hidden".to_owned());
     }
     pieces
 }

@@ -19,6 +19,7 @@ mod csv;
 mod delinquent;
 mod detail;
 mod diff;
+mod elide;
 mod field;
 mod grid;
 mod header;

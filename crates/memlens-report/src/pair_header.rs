@@ -135,7 +135,7 @@ fn totals(a: &Profile, b: &Profile, runs: [usize; 2]) -> Vec<(&'static str, u64,
         return Vec::new();
     }
     type Total = (&'static str, fn(&Known, &Profile) -> Option<u64>);
-    const TOTALS: [Total; 10] = [
+    const TOTALS: [Total; 11] = [
         ("accesses", |known, profile| known.loads.map(|_| profile.totals().accesses())),
         ("L1 misses", |known, profile| known.l1_load_misses.map(|_| profile.totals().l1_misses())),
         ("LLC misses", |known, profile| known.llc_load_misses.map(|_| profile.totals().llc_misses())),
@@ -147,6 +147,8 @@ fn totals(a: &Profile, b: &Profile, runs: [usize; 2]) -> Vec<(&'static str, u64,
         ("stall cycles", |_, profile| profile.has_stalls().then(|| profile.totals().stall_cycles)),
         // Of the whole program, work that waits for nothing included: what comes nearest to time.
         ("core cycles", |_, profile| profile.run.core_cycles.filter(|_| profile.has_stalls())),
+        // What bursts measured of it, which no model stands between.
+        ("measured cycles", |_, profile| profile.run.measured_cycles),
     ];
     let [of_a, of_b] = [a, b].map(|profile| Known::new(profile, &profile.totals(), true));
     let [runs_a, runs_b] = runs.map(|runs| runs as u64);

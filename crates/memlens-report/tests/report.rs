@@ -738,8 +738,8 @@ fn what_the_core_waits_for_comes_first() {
         (&value!(2000), &value!(224))
     );
     let text = table(&profile, &View { width: 160, ..View::default() });
-    assert!(text.contains("1.00k cycles of a wait of 2.00k · other work hides 50.0 %"), "{text}");
-    assert!(text.contains("about 50 % of the core's 2.00k cycles"), "{text}");
+    assert!(text.contains("other work hides 50.0 % of a wait of 2.00k"), "{text}");
+    assert!(text.contains("stalls     50 % of the core's time, 1.00k of 2.00k cycles"), "{text}");
     let row = |name| text.lines().find(|line| line.contains(name)).expect("a row").to_owned();
     assert!(row("list").trim_start().starts_with("90.0") && row("list").contains("50.0"), "{text}");
     assert!(row("table").contains("10.0") && text.find("list") < text.find("table"), "{text}");
@@ -751,15 +751,18 @@ fn what_the_core_waits_for_comes_first() {
     profile.objects[1].counts.translation_stall_cycles = 450;
     profile.run.has_translation_stalls = true;
     let translated = table(&profile, &View { width: 160, ..View::default() });
-    assert!(translated.contains("50 % of the core's 2.00k cycles · TLB misses make 22 %"), "{translated}");
+    assert!(
+        translated.contains("50 % of the core's time, 1.00k of 2.00k cycles · 22 % for TLB misses"),
+        "{translated}"
+    );
     assert_eq!(json(&profile)["objects"][1]["translation_stall_cycles"], value!(450));
     // Held against measured time, which has room for less.
     profile.run.modelled_stall_cycles = Some(1200);
     assert!(!table(&profile, &View::default()).contains("measured"), "nearly as much");
     profile.run.modelled_stall_cycles = Some(3000);
     let held = table(&profile, &View { width: 160, ..View::default() });
-    assert!(held.contains("leaves room for no more stalls: by itself the model has 3.00k"), "{held}");
-    assert!(held.contains("they are at most 50 % of the core's 2.00k cycles"), "{held}");
+    assert!(held.contains("no room for the 3.00k cycles of stalls that the model has by itself"), "{held}");
+    assert!(held.contains("at most 50 % of the core's time, 1.00k of 2.00k cycles"), "{held}");
     profile.run.measured_cycles = Some(8000);
     let unexplained = table(&profile, &View { width: 160, ..View::default() });
     assert!(

@@ -105,6 +105,7 @@ pub struct Module {
     pub(crate) symbols: SymbolTable,
     diagnostics: Vec<Diagnostic>,
     has_dwarf: bool,
+    has_symbol_table: bool,
     separate: Option<(PathBuf, Image)>,
     debug: OnceCell<DebugCell>,
     data: OnceCell<Vec<DataSymbol>>,
@@ -161,11 +162,12 @@ impl Module {
         } else {
             search.separate_file(&file, path.as_deref(), &mut diagnostics)
         };
-        let mut has_dwarf = has_own_dwarf;
+        let (mut has_dwarf, mut has_symbol_table) = (has_own_dwarf, has_symtab);
         if let Some((debug_path, debug)) = &separate {
             match object::File::parse(&**debug) {
                 Ok(file) => {
                     has_dwarf |= debug_search::has_dwarf(&file);
+                    has_symbol_table |= file.symbol_table().is_some();
                     symbols.add(debug, &file, &mut diagnostics);
                 }
                 Err(error) => {
@@ -177,7 +179,10 @@ impl Module {
                 Ok(bytes) => {
                     let mini = Image::from_bytes(bytes);
                     match object::File::parse(&*mini) {
-                        Ok(file) => symbols.add(&mini, &file, &mut diagnostics),
+                        Ok(file) => {
+                            has_symbol_table = true;
+                            symbols.add(&mini, &file, &mut diagnostics);
+                        }
                         Err(error) => diagnostics.push(Diagnostic::MiniDebugInfo(error.to_string())),
                     }
                 }
@@ -208,6 +213,7 @@ impl Module {
             symbols,
             diagnostics,
             has_dwarf,
+            has_symbol_table,
             separate,
             debug: OnceCell::new(),
             data: OnceCell::new(),
@@ -245,6 +251,12 @@ impl Module {
     /// Whether DWARF units are there, in the module or its separate debug file.
     pub fn has_debug_info(&self) -> bool {
         self.has_dwarf
+    }
+
+    /// Whether there is a whole symbol table, in the module, its separate debug file or its mini debug information: then
+    /// functions that are not exported have names, too.
+    pub fn has_symbol_table(&self) -> bool {
+        self.has_symbol_table
     }
 
     /// The thread-local storage template, if there is one.

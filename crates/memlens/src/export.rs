@@ -14,7 +14,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::report::open_wanted;
 use crate::view_args::list;
 use crate::words::Words;
-use crate::{result_file, streams};
+use crate::{result_file, shell, streams};
 
 /// Arguments of `memlens export`.
 #[derive(Args, Debug)]
@@ -161,25 +161,31 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
                                mode (memlens record) or in exact mode, or export folded, flamegraph or pprof";
                 return Err(Failure::new(FailureKind::Usage, message));
             }
-            write(&args.target, |mut out| callgrind::write(&profile, &mut out))
+            write(&args.target, "kcachegrind FILE, or callgrind_annotate FILE", |mut out| {
+                callgrind::write(&profile, &mut out)
+            })
         }
         ExportFormat::Dhat(args) => export_dhat(args),
         ExportFormat::Folded(args) => {
             let profile = with_amounts(&args.target, args.value)?;
-            write(&args.target, |mut out| folded(&profile, args.tree, args.value, &mut out))
+            write(&args.target, "flamegraph.pl FILE > flames.svg, or speedscope FILE", |mut out| {
+                folded(&profile, args.tree, args.value, &mut out)
+            })
         }
         ExportFormat::Flamegraph(args) => {
             let profile = with_amounts(&args.target, args.value)?;
-            write(&args.target, |mut out| flame_graph(&profile, args.tree, args.value, &mut out))
+            write(&args.target, "a browser, or xdg-open FILE", |mut out| {
+                flame_graph(&profile, args.tree, args.value, &mut out)
+            })
         }
         ExportFormat::Sqlite(args) => {
             let file = Database::of(args.target.open()?).and_then(Database::file);
             let file = file.map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
-            write(&args.target, |out| out.write_all(&file))
+            write(&args.target, "sqlite3 FILE .schema", |out| out.write_all(&file))
         }
         ExportFormat::Pprof(args) => {
             let profile = with_amounts(&args.target, None)?;
-            write(&args.target, |mut out| pprof(&profile, args.tree, &mut out))
+            write(&args.target, "go tool pprof -http=: FILE", |mut out| pprof(&profile, args.tree, &mut out))
         }
     }
 }
@@ -199,7 +205,8 @@ fn export_dhat(args: &DhatArgs) -> Result<u8, Failure> {
         };
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    let code = write(&args.target, |mut out| dhat.write(&mut out))?;
+    let looks = "valgrind's dh_view.html, or profiler.firefox.com";
+    let code = write(&args.target, looks, |mut out| dhat.write(&mut out))?;
     if dhat.left_out() >= 0.0005 {
         streams::say(&format!(
             "{:.1} % of {} is not in the file, which has heap blocks whose allocation was seen: others, globals, stacks, mappings … (memlens export flamegraph has all)",
@@ -227,10 +234,18 @@ fn with_amounts(target: &Target, value: Option<Column>) -> Result<Profile, Failu
     Err(Failure::new(FailureKind::Usage, message))
 }
 
-fn write(target: &Target, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, Failure> {
-    match &target.out {
+/// Writes it, and says what looks at a file like that: commands with `FILE` in place of its name.
+fn write(
+    target: &Target,
+    looks: &str,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<u8, Failure> {
+    match target.out.as_deref().filter(|path| path.as_os_str() != "-") {
         None => streams::write_result(write)?,
-        Some(path) => result_file::write(path, target.force, write)?,
+        Some(path) => {
+            result_file::write(path, target.force, write)?;
+            streams::say(&format!("look at it with: {}", looks.replace("FILE", &shell::path(path))));
+        }
     }
     Ok(0)
 }

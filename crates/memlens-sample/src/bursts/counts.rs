@@ -97,6 +97,8 @@ impl BurstCounts {
     pub fn notes(&self, few: Option<f64>) -> Vec<String> {
         /// Part of the time in code that no burst met that says more than all else.
         const MOST: f64 = 0.2;
+        /// Part of the time in system calls that says next to nothing.
+        const LITTLE: f64 = 0.1;
         let time_ns = (self.own_ns + self.period_ns).max(1) as f64;
         let mut notes = Vec::new();
         notes.extend(self.unmeasured_note());
@@ -108,15 +110,13 @@ impl BurstCounts {
             let place = if is_most { 0 } else { notes.len() };
             notes.splice(place..place, self.unmet_note(time_ns));
         }
-        let percent = 100.0 * self.calls_ns as f64 / time_ns;
-        // Not as 0.0.
-        if percent >= 0.05 {
-            notes.push(format!(
-                "{percent:.1} % of the {:.2} s of processor time that were seen went by in system calls and in loops that \
-                 wait for other threads: no accesses stand for them.",
-                time_ns / 1e9
-            ));
-        }
+        let of_calls = self.calls_note(time_ns);
+        // Little of the time is a matter of how it was recorded.
+        let (of_calls, little_of_calls) = match self.calls_ns as f64 > LITTLE * time_ns || self.bursts == 0 {
+            true => (of_calls, None),
+            false => (None, of_calls),
+        };
+        notes.extend(of_calls);
         if self.bursts == 0 {
             let why = match self.is_attached {
                 true => {
@@ -143,6 +143,7 @@ impl BurstCounts {
             counted(self.references, "access"),
             self.measured
         ));
+        notes.extend(little_of_calls);
         let early = [
             (End::SystemCall, "at system calls"),
             (End::Instruction, "at instructions that are left to the native code"),
@@ -179,6 +180,19 @@ impl BurstCounts {
             notes.push(format!("Incomplete: {incomplete}, whose blocks of code were not all reported."));
         }
         notes
+    }
+
+    /// How much time went by where there are no accesses to see. `time_ns`: all of it.
+    fn calls_note(&self, time_ns: f64) -> Option<String> {
+        let percent = 100.0 * self.calls_ns as f64 / time_ns;
+        // Not as 0.0.
+        (percent >= 0.05).then(|| {
+            format!(
+                "{percent:.1} % of the {:.2} s of processor time that were seen went by in system calls and in loops that \
+                 wait for other threads: no accesses stand for them.",
+                time_ns / 1e9
+            )
+        })
     }
 
     /// Where much time went by in code that no burst met. `time_ns`: all of it.

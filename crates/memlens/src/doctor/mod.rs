@@ -20,14 +20,15 @@ use finding::{Finding, Mark};
     before_help = "\
 Examples:
   memlens doctor             this machine
-  memlens doctor ls          and whether `ls` can be recorded, and its data named",
+  memlens doctor ls          and whether `ls` can be recorded, and its data named
+  memlens doctor libz.so.1   and whether a library's data will have names",
     after_help = "\
 Each line says ✓ (as it should be), ! (works, with a limit) or ✗ (does not work), and → a command that \
 helps.\nThe exit code is 0 if programs can be recorded, and PROGRAM if one is given; else that of the \
 failure."
 )]
 pub struct DoctorArgs {
-    /// A program to look at as well: can it be recorded, will its data have names?
+    /// A program, or a library's file, to look at as well: can it be recorded, will its data have names?
     pub program: Option<OsString>,
     /// Its arguments, which make no difference
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]

@@ -1,4 +1,4 @@
-//! What can be recorded of one program, and whether its data will have names.
+//! What can be recorded of one program, and whether its data will have names. Of a library: whether it has.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use memlens_exact::Program;
 use memlens_symbols::{DebugSearch, Diagnostic, Module};
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 
 use super::finding::Finding;
@@ -17,6 +17,12 @@ use crate::failure::plain;
 pub fn findings(program: &OsStr) -> (Vec<Finding>, u8) {
     let found = match Program::find(&[program.to_owned()]) {
         Ok(found) => found,
+        Err(_) if is_library(Path::new(program)) => {
+            let file = Path::new(program);
+            let mut findings = vec![Finding::good("file", format!("{}, a library", file.display()))];
+            findings.extend(names(file));
+            return (findings, 0);
+        }
         Err(error) => {
             let finding = Finding::bad("file", error.to_string(), "").without_advice();
             return (vec![finding], error.exit_code());
@@ -27,7 +33,7 @@ pub fn findings(program: &OsStr) -> (Vec<Finding>, u8) {
         findings.push(Finding::good("script", format!("runs {}", found.file.display())));
     }
     match fs::read(&found.file) {
-        Ok(bytes) => findings.extend(linkage(&bytes)),
+        Ok(bytes) => findings.push(linkage(&bytes)),
         Err(error) => {
             findings.push(Finding::limited("file", plain(&error), "make it readable: chmod +r"));
             return (findings, 0);
@@ -37,29 +43,25 @@ pub fn findings(program: &OsStr) -> (Vec<Finding>, u8) {
     (findings, 0)
 }
 
-/// How the program is linked, and whether it has a symbol table.
-fn linkage(bytes: &[u8]) -> Vec<Finding> {
+/// Whether a file is a shared library, which nobody can run.
+fn is_library(file: &Path) -> bool {
+    let shape = fs::read(file).ok().and_then(|bytes| Shape::read(&bytes).ok());
+    shape.is_some_and(|shape| shape.is_position_independent && !shape.has_loader)
+}
+
+/// How the program is linked.
+fn linkage(bytes: &[u8]) -> Finding {
     let Ok(shape) = Shape::read(bytes) else {
-        return vec![Finding::limited("linkage", "the ELF headers are damaged", "").without_advice()];
+        return Finding::limited("linkage", "the ELF headers are damaged", "").without_advice();
     };
     let linked = if shape.has_loader { "dynamic" } else { "static" };
     let placed = if shape.is_position_independent { "position-independent" } else { "at a fixed address" };
-    let mut findings = vec![Finding::good("linkage", format!("{linked}, {placed}"))];
-    findings.push(match shape.has_symbols {
-        true => Finding::good("symbols", "not stripped"),
-        false => Finding::limited(
-            "symbols",
-            "stripped: functions without debug information show as module+offset",
-            "link without -s, or install its debug package (below)",
-        ),
-    });
-    findings
+    Finding::good("linkage", format!("{linked}, {placed}"))
 }
 
 struct Shape {
     has_loader: bool,
     is_position_independent: bool,
-    has_symbols: bool,
 }
 
 impl Shape {
@@ -67,23 +69,28 @@ impl Shape {
         let header = elf::FileHeader64::<Endianness>::parse(bytes)?;
         let endian = header.endian()?;
         let segments = header.program_headers(endian, bytes)?;
-        let sections = header.section_headers(endian, bytes)?;
         Ok(Self {
             has_loader: segments.iter().any(|segment| segment.p_type(endian) == elf::PT_INTERP),
             is_position_independent: header.e_type(endian) == elf::ET_DYN,
-            has_symbols: sections.iter().any(|section| section.sh_type(endian) == elf::SHT_SYMTAB),
         })
     }
 }
 
-/// Whether debug information is there, and where it would come from.
+/// Whether symbols and debug information are there, and where they would come from.
 fn names(file: &Path) -> Vec<Finding> {
     let topic = "debug information";
     let module = match Module::open(file, &DebugSearch::default()) {
         Ok(module) => module,
         Err(error) => return vec![Finding::bad(topic, error.to_string(), "").without_advice()],
     };
-    let mut findings = Vec::new();
+    let mut findings = vec![match module.has_symbol_table() {
+        true => Finding::good("symbols", "found: functions will have their names"),
+        false => Finding::limited(
+            "symbols",
+            "stripped: only what is exported has a name, the rest shows as module+offset",
+            "link without -s, or install its debug package (below)",
+        ),
+    }];
     if module.has_debug_info() {
         findings.push(Finding::good(topic, "found: variables, types and lines will have their names"));
     } else {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{failing, succeeding};
+use crate::support::{compiled, failing, succeeding};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -47,6 +47,7 @@ fn unknown_words_are_usage_errors_with_the_nearest_valid_word() {
         (&["run", "--mode", "exat", "--", "true"], "exact"),
         (&["run", "--collect-atstart=maybe", "--", "true"], "yes"),
         (&["report", "x", "--sort", "lodas"], "did you mean ‘loads’?"),
+        (&["report", "x", "--sort", "stal"], "did you mean ‘stall’?"),
         (&["report", "x", "--by", "lien"], "did you mean ‘line’?"),
         (&["report", "x", "--top", "0"], "‘all’"),
         (&["report", "x", "--format", "jsn"], "json"),
@@ -135,4 +136,21 @@ fn completions_and_man_pages_come_from_the_definition() {
     }
     fs::write(folder.path().join("file"), "").expect("written");
     failing(folder.path(), &["man", "--out", "file"], 73);
+}
+
+/// Whether names are known can be asked of libraries, too, which nobody can run.
+#[test]
+fn the_doctor_looks_at_libraries() {
+    let folder = folder();
+    let source = "static int kept; int next(void) { return ++kept; }";
+    compiled(folder.path(), "libnamed.so", source, &["-g", "-shared", "-fPIC"]);
+    compiled(folder.path(), "libbare.so", source, &["-s", "-shared", "-fPIC"]);
+    let of = |library: &str| {
+        let report = succeeding(folder.path(), &["doctor", library]);
+        report.split_once("Program\n").expect("it is looked at").1.to_owned()
+    };
+    let (named, bare) = (of("libnamed.so"), of("libbare.so"));
+    assert!(named.contains("libnamed.so, a library") && !named.contains('!'), "{named}");
+    assert!(bare.contains("! symbols") && bare.contains("! debug information"), "{bare}");
+    failing(folder.path(), &["doctor", "/etc/passwd"], 126);
 }
