@@ -65,6 +65,8 @@ pub enum Use {
     Write,
     /// Both.
     Both,
+    /// Both, as one: the processor does nothing else of the thread's with memory meanwhile (x86-64's locked instructions).
+    Locked,
     /// Neither: a prefetch, whose address may be any number; of one that took a word the top byte is cleared, as of the elements
     /// of gathers and scatters.
     Prefetch,
@@ -101,6 +103,7 @@ impl Reference {
             Use::Prefetch => 4,
             Use::WayOut => 5,
             Use::Mask => 6,
+            Use::Locked => 7,
         };
         let (tag, word, value) = match self.source {
             Source::Word => (0u64, 0, 0),
@@ -128,6 +131,7 @@ impl Reference {
             4 => Use::Prefetch,
             5 => Use::WayOut,
             6 => Use::Mask,
+            7 => Use::Locked,
             _ => return None,
         };
         let source = match what >> 20 & 15 {
@@ -209,8 +213,16 @@ mod tests {
             Source::LeftOut,
         ];
         for source in sources {
-            for used in [Use::Count, Use::Read, Use::Write, Use::Both, Use::Prefetch, Use::WayOut, Use::Mask]
-            {
+            for used in [
+                Use::Count,
+                Use::Read,
+                Use::Write,
+                Use::Both,
+                Use::Prefetch,
+                Use::WayOut,
+                Use::Mask,
+                Use::Locked,
+            ] {
                 let reference = Reference { pc: 0x5555_0000_1234, operand: 1, used, size_bytes: 512, source };
                 assert_eq!(Reference::of(reference.words()), Some(reference));
             }

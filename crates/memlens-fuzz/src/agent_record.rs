@@ -166,7 +166,7 @@ fn check_reference(words: [u64; REFERENCE_WORDS]) {
     let [pc, what, value] = words;
     let (used, source) = (what >> 16 & 15, what >> 20 & 15);
     let reference = Reference::of(words);
-    assert_eq!(reference.is_some(), used <= 6 && source <= 5, "{what:#x}");
+    assert_eq!(reference.is_some(), used <= 7 && source <= 5, "{what:#x}");
     let Some(reference) = reference else { return };
     let near = if source == 1 { what >> 32 & 0xffff } else { 0 };
     let value = if matches!(source, 1..=3) { value } else { 0 };

@@ -260,7 +260,7 @@ impl Decoder<'_> {
                 }
                 Use::Read | Use::Prefetch => Some(Action::Load),
                 Use::Write => Some(Action::Store),
-                Use::Both => Some(Action::Modify),
+                Use::Both | Use::Locked => Some(Action::Modify),
             };
             if action.is_some() && mask.0 == reference.pc {
                 let happens = mask.1 & 1 != 0;

@@ -335,6 +335,8 @@ impl Writer<'_> {
             OpAccess::Read | OpAccess::CondRead => Use::Read,
             OpAccess::Write | OpAccess::CondWrite => Use::Write,
             OpAccess::NoMemAccess => Use::Prefetch,
+            // Exchanges with memory are locked without a prefix.
+            _ if instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg => Use::Locked,
             _ => Use::Both,
         };
         // Of what a repeated instruction does in all the size is not known: its element's is told.

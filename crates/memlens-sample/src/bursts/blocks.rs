@@ -80,6 +80,8 @@ pub struct Decoded {
     pub blocks: u64,
     /// … and of those that got to their end, as far as their addresses tell, where that is a return or an indirect jump or call.
     pub indirect: u64,
+    /// Accesses of locked instructions.
+    pub locked: u64,
     /// Whether all blocks were known.
     pub is_whole: bool,
     /// Where its code is: instructions with references, and first instructions of blocks, by rising address, and how often their
@@ -126,7 +128,7 @@ impl Blocks {
                 reference,
                 kind: match reference.used {
                     Use::Write => AccessKind::Store,
-                    Use::Both => AccessKind::Modify,
+                    Use::Both | Use::Locked => AccessKind::Modify,
                     Use::Prefetch => AccessKind::Prefetch,
                     Use::Read | Use::Count | Use::WayOut | Use::Mask => AccessKind::Load,
                 },
@@ -194,7 +196,10 @@ impl Blocks {
             block.executions += 1;
             decoded.is_whole &= stored.is_empty() || !block.references.is_empty();
             each(Event::Block(block.pc, &mut block.accessor));
-            let mut accesses = |known: &mut Known, access| each(Event::Access(known, access));
+            let mut accesses = |known: &mut Known, access| {
+                decoded.locked += u64::from(known.reference.used == Use::Locked);
+                each(Event::Access(known, access));
+            };
             let is_complete = execution(block, stored, (thread_pointer, next), &mut accesses);
             decoded.indirect += u64::from(is_complete && block.ends_indirectly);
         }
@@ -265,7 +270,7 @@ fn execution(
                 mask = address.unwrap_or(0);
                 continue;
             }
-            Use::Read | Use::Write | Use::Both | Use::Prefetch => {}
+            Use::Read | Use::Write | Use::Both | Use::Locked | Use::Prefetch => {}
         }
         if block[at].element.is_some_and(|element| mask >> element & 1 == 0) {
             continue;

@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// What counting costs for a thread that has its core for itself, and what it does without.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +20,11 @@ pub struct CountingCost {
     /// The same of time in which an access waits for memory, times such jumps an access: looking a target up takes more instructions than the
     /// rest of a block, so that a function that is called for each of many lines has a few of them under way in place of many.
     pub indirect_part: f64,
+    /// How long a locked instruction takes at least, in ns. Nothing that counting adds is done beside it that the native code would not wait for, so
+    /// that this much of an access's time counting does not lengthen. A loop with a locked addition every other round had 1.9 times its
+    /// accesses without it, and has 1.0 to 1.2 with it (Zen 4); where branches between them are guessed wrongly it has half in both cases,
+    /// as the locked instruction waits for counting's own stores to be written.
+    pub locked_ns: f64,
     /// How long an access takes natively, in ns, in programs that hit the first level nearly always: where none was measured.
     pub usual_ns: f64,
 }
@@ -40,24 +47,42 @@ impl CountingCost {
     /// that overlaps, had 1.02 to 1.09 and has 1.29.
     ///
     /// An access takes 0.45 to 1.3 ns in eleven programs of `bench/bursts.py`, on a Zen 3.
-    const BEFORE_ZEN_5: Self =
-        Self { block_ns: 0.3, indirect_ns: 5.0, block_part: 0.8, indirect_part: 6.0, usual_ns: 0.75 };
+    const BEFORE_ZEN_5: Self = Self {
+        block_ns: 0.3,
+        indirect_ns: 5.0,
+        block_part: 0.8,
+        indirect_part: 6.0,
+        locked_ns: 0.0,
+        usual_ns: 0.75,
+    };
     /// Where what counting costs was chosen. An access takes 0.18 (CPython, sort) to 0.8 ns (perl) in nine programs that hit the first level
     /// nearly always, 0.37 in the geometric mean.
     const ZEN_4: Self = Self { usual_ns: 0.37, ..Self::BEFORE_ZEN_5 };
     /// From Zen 5 on cores take two jumps a cycle. By the totals of 20 programs, one run each on a busy Zen 5, their geometric
     /// mean and the root of the mean square of their logarithms: 1.01 and 0.24 with these, 1.18 and 0.36 with 1.2 and 10, 0.98 and 0.24
     /// with 0.45 and 7, 0.89 and 0.24 with 0.45 and 4.
-    const ZEN_5: Self =
-        Self { block_ns: 0.6, indirect_ns: 6.0, block_part: 0.0, indirect_part: 0.0, usual_ns: 0.75 };
+    const ZEN_5: Self = Self {
+        block_ns: 0.6,
+        indirect_ns: 6.0,
+        block_part: 0.0,
+        indirect_part: 0.0,
+        locked_ns: 0.0,
+        usual_ns: 0.75,
+    };
     /// Intel's: a window of 512 instructions hides more of counting, and returns are guessed well without their calls. Of 23 programs of
     /// `bench/bursts.py`, three runs each on a quiet core of the Golden Cove line, the geometric mean of estimated over exact accesses was
     /// 1.18 with the default and typically off by a factor of 1.24; in the same bursts it is 1.01 and 1.12 with these. With 0.5 ns and a
     /// part of 0.2 it would be as near, but a loop of two blocks for each line that streams in had 1.35 times its loads, and has 1.0 to
     /// 1.25 with these. No older core was at hand. An access takes 0.10 (CPython, perl) to 1.2 ns (xz) at 4 GHz, 0.32 in the geometric
     /// mean of nine programs.
-    const INTEL: Self =
-        Self { block_ns: 0.6, indirect_ns: 2.0, block_part: 0.0, indirect_part: 0.0, usual_ns: 0.32 };
+    const INTEL: Self = Self {
+        block_ns: 0.6,
+        indirect_ns: 2.0,
+        block_part: 0.0,
+        indirect_part: 0.0,
+        locked_ns: 0.0,
+        usual_ns: 0.32,
+    };
     /// Zen 5's family (AMD, Processor Programming Reference for Family 1Ah).
     const FAMILY_OF_ZEN_5: u32 = 26;
     /// That of Zen 3 and 4 (the same for Family 19h) …
@@ -67,7 +92,9 @@ impl CountingCost {
 
     /// On this machine.
     pub fn of_this_machine() -> Self {
-        fs::read_to_string("/proc/cpuinfo").map_or_else(|_| Self::default(), |text| Self::of(&text))
+        let of_its_kind =
+            fs::read_to_string("/proc/cpuinfo").map_or_else(|_| Self::default(), |text| Self::of(&text));
+        Self { locked_ns: locked_ns(), ..of_its_kind }
     }
 
     /// On the machine whose `/proc/cpuinfo` this is.
@@ -90,6 +117,22 @@ impl CountingCost {
             _ => Self::default(),
         }
     }
+}
+
+/// How long a locked addition takes here, one after the other, in ns. Cost: some 50 µs.
+fn locked_ns() -> f64 {
+    const ADDITIONS: u32 = 2000;
+    const TIMES: u32 = 10;
+    let sum = AtomicU64::new(0);
+    let one = |_| {
+        let began = Instant::now();
+        for number in 0..ADDITIONS {
+            sum.fetch_add(u64::from(number), Ordering::Relaxed);
+        }
+        began.elapsed().as_secs_f64() * 1e9 / f64::from(ADDITIONS)
+    };
+    // What others on the core take, or a clock that is still slow, only makes it longer.
+    (0..TIMES).map(one).fold(f64::INFINITY, f64::min)
 }
 
 #[cfg(test)]

@@ -331,6 +331,7 @@ impl Bursts {
             words: words.len() as f64,
             blocks: decoded.blocks as f64,
             indirect: decoded.indirect as f64,
+            locked: decoded.locked as f64,
             accesses: self.references.len() as f64,
             repeated: repeated as f64,
         };

@@ -67,6 +67,8 @@ pub struct Content {
     pub indirect: f64,
     /// Accesses.
     pub accesses: f64,
+    /// Those of them that are locked instructions'.
+    pub locked: f64,
     /// Those of them that are repeated string instructions' behind their first.
     pub repeated: f64,
 }
@@ -78,11 +80,14 @@ impl Content {
         let added = (cost.block_ns * self.blocks + cost.indirect_ns * self.indirect) / self.accesses;
         let factor = 1.0 + cost.block_part * self.blocks / self.accesses;
         let waiting_factor = factor + cost.indirect_part * self.indirect / self.accesses;
+        let locked_ns = (cost.locked_ns * self.locked / self.accesses).min(counted_ns);
+        let counted_ns = counted_ns - locked_ns;
         let working = counted_ns.min(LEAST_WAITING_NS);
         let in_window = counted_ns.min(MOST_IN_WINDOW_NS) - working;
         let behind_each_other = counted_ns - working - in_window;
         let without_part = working / factor + in_window / waiting_factor + behind_each_other;
-        (without_part - shared * added / factor).max(counted_ns / MOST_SLOWER).max(LEAST_NS)
+        let rest_ns = (without_part - shared * added / factor).max(counted_ns / MOST_SLOWER);
+        (locked_ns + rest_ns).max(LEAST_NS)
     }
 }
 
@@ -324,6 +329,7 @@ mod tests {
 
     /// Where it costs nothing.
     const FREE: CountingCost = CountingCost {
+        locked_ns: 0.0,
         block_ns: 0.0,
         indirect_ns: 0.0,
         block_part: 0.0,
@@ -338,8 +344,14 @@ mod tests {
     }
 
     /// A burst of 20,000 words, one block each five, and as many accesses.
-    const CONTENT: Content =
-        Content { words: 20_000.0, blocks: 4_000.0, indirect: 0.0, accesses: 20_000.0, repeated: 0.0 };
+    const CONTENT: Content = Content {
+        words: 20_000.0,
+        blocks: 4_000.0,
+        accesses: 20_000.0,
+        indirect: 0.0,
+        locked: 0.0,
+        repeated: 0.0,
+    };
     /// What its access takes natively where 4 ns were counted.
     const NATIVE_NS: f64 = 4.0 - 0.2 * BLOCK_NS;
     /// One that ended early.
@@ -378,6 +390,17 @@ mod tests {
         let content = Content { indirect: 2_000.0, ..CONTENT };
         let weight = weights().weight(&head(160_000), &content);
         assert!((weight.access_ns - (NATIVE_NS - 0.1 * INDIRECT_NS)).abs() < 1e-9, "{weight:?}");
+    }
+
+    #[test]
+    fn nothing_is_done_beside_locked_instructions() {
+        let counting = CountingCost { block_part: 1.0, locked_ns: 8.0, ..FREE };
+        let native_ns =
+            |locked, counted_ns: f64| Content { locked, ..CONTENT }.native_ns(counted_ns, counting, 1.0);
+        // A block each five accesses, one of which is locked: 1.6 of 2.8 ns are as natively.
+        assert!((native_ns(0.0, 2.8) - 2.8 / 1.2).abs() < 1e-9);
+        assert!((native_ns(4_000.0, 2.8) - (1.6 + 1.2 / 1.2)).abs() < 1e-9);
+        assert!((native_ns(20_000.0, 2.8) - 2.8).abs() < 1e-9, "they are faster than was measured");
     }
 
     #[test]
