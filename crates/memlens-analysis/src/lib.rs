@@ -67,6 +67,8 @@ pub const LEAST_TIME_GAIN: f64 = 0.005;
 pub const LEAST_WITHOUT_REMEDY: f64 = 0.1;
 /// A prefetch is told of although the model hides it if its accesses have so much of all stalls.
 const MUCH: f64 = 0.2;
+/// Lines that threads take from each other are told of whatever bursts see of that, from this part of all accesses on.
+const MUCH_USED: f64 = 0.1;
 /// x86-64's huge pages.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Lines and pages of which a larger part is used are used well: another order would save none of them.
@@ -221,6 +223,19 @@ pub struct Finding {
     pub code: Vec<CodeIx>,
 }
 
+impl Finding {
+    /// Whether there may be far more of what it is about: between the accesses of a burst, which follow each other more slowly than the program's,
+    /// another thread takes a line less often, or comes to it more often, than it does otherwise. One run finds ten times as many as another.
+    pub fn is_seen_too_seldom(&self, profile: &Profile) -> bool {
+        let several_write = match self.remedy {
+            Remedy::Separate { writers, .. } => writers > 1,
+            Remedy::PerThread { writers, one_writer_each, .. } => writers > 1 && !one_writer_each,
+            _ => false,
+        };
+        several_write && profile.run.estimated
+    }
+}
+
 /// What there is to do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Advice {
@@ -236,7 +251,8 @@ pub struct Advice {
     pub without_remedy: Vec<(Vec<ObjectIx>, f64)>,
 }
 
-/// All findings of at least [`LEAST_GAIN`] of the wait, or of the modelled time. Linear in the cells.
+/// All findings of at least [`LEAST_GAIN`] of the wait, or of the modelled time, and lines that several threads write all the time. Linear in the
+/// cells.
 pub fn advice(profile: &Profile) -> Advice {
     let whole = profile.wait_cycles(&profile.totals());
     if profile.run.sampling.is_some() || whole == 0 {
@@ -289,7 +305,13 @@ pub fn advice(profile: &Profile) -> Advice {
         found.extend(about.per_thread());
         found.extend(about.place());
     }
-    found.retain(|finding: &Finding| finding.gain.max(finding.time_gain.unwrap_or(0.0)) >= LEAST_GAIN);
+    let may_be_more = |finding: &Finding| {
+        finding.is_seen_too_seldom(profile)
+            && finding.counts.accesses() as f64 >= MUCH_USED * profile.totals().accesses() as f64
+    };
+    found.retain(|finding: &Finding| {
+        finding.gain.max(finding.time_gain.unwrap_or(0.0)) >= LEAST_GAIN || may_be_more(finding)
+    });
     parallel::share_stalls(&known, &mut found);
     let is_little = |finding: &Finding| finding.time_gain.is_some_and(|gain| gain < LEAST_TIME_GAIN);
     // What the core overlaps by itself a prefetch hardly helps, unless nothing else waits.
@@ -300,7 +322,9 @@ pub fn advice(profile: &Profile) -> Advice {
         may_help || !is_little(finding)
     });
     // Where the model knows little of the time, nothing is left out for that.
-    let is_hidden = |finding: &Finding| is_little(finding) && profile.unexplained_part().is_none();
+    let is_hidden = |finding: &Finding| {
+        is_little(finding) && profile.unexplained_part().is_none() && !may_be_more(finding)
+    };
     let (mut hidden, mut findings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_hidden);
     let sort = |found: &mut Vec<Finding>, gain: fn(&Finding) -> f64| {
         found.sort_by(|one, other| gain(other).total_cmp(&gain(one)).then(one.row.cmp(&other.row)));

@@ -901,6 +901,32 @@ fn huge_pages_are_for_objects_that_fill_one() {
     assert_eq!(walks(in_parts(profile(), 200)), None, "1.28 MiB each");
 }
 
+/// Bursts see too few of the times that a line is taken away: that two threads write it all the time is told however few these are.
+#[test]
+fn lines_that_bursts_see_taken_seldom_are_told_all_the_same() {
+    let mut profile = profile();
+    profile.patterns.clear();
+    profile.threads = vec![memlens_profile::Thread::default(); 2];
+    for (number, cell) in profile.cells[1..].iter_mut().enumerate() {
+        cell.counts.change(|counts| {
+            counts.stores = 1 << 20;
+            counts.shared = Shared { coherence_misses: 2, false_sharing: 2 };
+        });
+        cell.thread = ThreadIx(number as u32);
+    }
+    profile.sum_cells();
+    let separate =
+        |profile: &Profile| findings(profile).iter().any(|found| found.remedy.as_str() == "separate");
+    assert!(!separate(&profile), "counted");
+    profile.run.estimated = true;
+    assert!(separate(&profile));
+    assert!(findings(&profile).iter().all(|found| found.is_seen_too_seldom(&profile)));
+    // Of little use to the program.
+    profile.cells[0].counts.change(|counts| counts.loads = 1 << 30);
+    profile.sum_cells();
+    assert!(!separate(&profile));
+}
+
 /// Two threads write two objects of one line. Each its own: no copies to make, but lines to be separated if they share some.
 #[test]
 fn copies_are_for_objects_that_several_threads_write() {

@@ -9,6 +9,9 @@ use memlens_types::PatternKind;
 
 use super::words::{name, name_of, object, object_names, percent};
 
+/// Longer ways along one kind of link need not be a hash table's buckets: compilers choose between a tree's children without a branch, too.
+const MOST_IN_A_BUCKET: f64 = 8.0;
+
 /// What to do.
 pub(super) fn to_do(profile: &Profile, finding: &Finding) -> String {
     let text = match &finding.remedy {
@@ -91,6 +94,11 @@ pub(super) fn to_do(profile: &Profile, finding: &Finding) -> String {
         Remedy::Pack { nodes: Nodes::Parts } => {
             "each access waits for the one before: where walks repeat, lay the nodes into this memory in the order in which they are \
              walked; else put several items into a node, or follow several chains at a time"
+        }
+        Remedy::Shorten { searched: Searched::Lists, nodes } if *nodes >= MOST_IN_A_BUCKET => {
+            "each node waits for the one before: of a tree whose way is computed rather than branched on a B-tree or a sorted array, which have several \
+             keys in a line; in a hash table a hash that spreads better, more buckets, or open addressing; else the nodes of a list side by \
+             side, best in an array"
         }
         Remedy::Shorten { searched: Searched::Lists, .. } => {
             "each node waits for the one before: in a hash table a hash that spreads better, more buckets, or open addressing; else the nodes of a list \

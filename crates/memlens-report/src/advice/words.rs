@@ -192,6 +192,13 @@ pub(super) fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
     if let Remedy::Pad { conflicts, .. } = &finding.remedy {
         lines.extend(conflicts.iter().map(in_few_sets));
     }
+    if finding.is_seen_too_seldom(profile) {
+        lines.push(
+            "how often a line is taken away cannot be told well from bursts, and the gain may be several times as much: padding and a \
+             stopwatch tell, or --mode exact"
+                .to_owned(),
+        );
+    }
     lines
 }
 
