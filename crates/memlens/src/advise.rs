@@ -70,7 +70,7 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
     if profile.run.sampling.is_some() {
         let place = if IS_X86_64 { "" } else { ", on an x86-64 processor" };
         let message = format!(
-            "samples of time count no misses, so there is nothing to advise from {}; record the program in burst mode (memlens run) or in exact mode{place}",
+            "samples of time count no misses, so there is nothing to advise from {}; record the program in burst mode (memlens run -- PROGRAM, or memlens record --pid PID --mode burst), or in exact mode{place}",
             args.profile.display()
         );
         return Err(Failure::new(FailureKind::Usage, message));

@@ -229,12 +229,38 @@ struct Config {
     quiet: bool,
 }
 
+/// Said where an option of ours stands behind the program, which gets it, and no `--` in front of it tells that this was meant.
+/// `words`: what followed `memlens run`.
+fn given_to_the_program(mut words: impl Iterator<Item = OsString>, command: &[OsString]) -> Option<String> {
+    if words.any(|word| word == "--") {
+        return None;
+    }
+    let definition = crate::cli::definition();
+    let run = definition.find_subcommand("run")?;
+    let is_ours = |word: &&str| {
+        let name = word.strip_prefix("--").map(|option| option.split('=').next().unwrap_or(option));
+        // Programs have help of their own.
+        name.is_some_and(|name| name != "help" && run.get_arguments().any(|it| it.get_long() == Some(name)))
+    };
+    let option = command.iter().skip(1).filter_map(|word| word.to_str()).find(is_ours)?;
+    let program = command.first()?.to_string_lossy();
+    Some(format!(
+        "{option} stands behind {program}, so that {program} gets it; memlens's own options stand in front of the program (-- in front of it says \
+         that this was meant)"
+    ))
+}
+
 /// Runs a program, records it and shows what `view` asks for. The exit code is the program's.
 pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     // clap's `requires` says nothing here, because --pid does not go with a program.
     if args.sample.duration.is_some() && args.sample.pid.is_none() {
         let message = "--duration goes with --pid; a program that memlens starts is recorded to its end";
         return Err(Failure::new(FailureKind::Usage, message));
+    }
+    if let Some(hint) =
+        given_to_the_program(std::env::args_os().skip(2), &args.command).filter(|_| !args.quiet)
+    {
+        say(&hint);
     }
     let Choice { mode, reason } = choose(&args);
     args.mode = mode;

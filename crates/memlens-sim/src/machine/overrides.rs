@@ -258,7 +258,7 @@ fn replace_cache(cache: &mut CacheDescription, value: Piece<'_>) -> Result<(), O
     let mut pieces = value.split();
     let mut next = || pieces.next().unwrap_or(value.end());
     let bytes = next().number("a size in bytes")?;
-    let ways = next().small_number("a number of ways")?;
+    let ways = next().small_number("a number of ways (16 in 32M,16,64)")?;
     let line = next().small_number("a line size in bytes")?;
     let policy = match pieces.next() {
         Some(word) => word.policy()?,
@@ -359,7 +359,10 @@ mod tests {
                 "l1x=32768,8,64",
                 "in \"l1x=32768,8,64\", column 1: \"l1x\" is not a part of a machine; did you mean \"l1i\"?",
             ),
-            ("l1d=32768,x,64", "in \"l1d=32768,x,64\", column 11: \"x\" is not a number of ways"),
+            (
+                "l1d=32768,x,64",
+                "in \"l1d=32768,x,64\", column 11: \"x\" is not a number of ways (16 in 32M,16,64)",
+            ),
             ("l1d=32768,8", "in \"l1d=32768,8\", column 12: a line size in bytes is missing"),
             (
                 "llc=1M,8,64,lruu",

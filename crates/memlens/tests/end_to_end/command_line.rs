@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{compiled, failing, succeeding};
+use crate::support::{call, compiled, failing, stderr, succeeding};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -152,5 +152,21 @@ fn the_doctor_looks_at_libraries() {
     let (named, bare) = (of("libnamed.so"), of("libbare.so"));
     assert!(named.contains("libnamed.so, a library") && !named.contains('!'), "{named}");
     assert!(bare.contains("! symbols") && bare.contains("! debug information"), "{bare}");
-    failing(folder.path(), &["doctor", "/etc/passwd"], 126);
+    assert_eq!(call(folder.path(), &["doctor", "/etc/passwd"]).status.code(), Some(126), "neither");
+}
+
+/// The program gets what stands behind it; that this was meant is told by what separates it.
+#[test]
+fn options_behind_the_program_are_its_own_and_that_is_said() {
+    let folder = folder();
+    let record = |words: &[&str]| {
+        let begin = ["record", "--mode", "sample", "--force", "--out", "p"];
+        stderr(&call(folder.path(), &[&begin[..], words].concat()))
+    };
+    let hint = "memlens: --top=3 stands behind echo, so that echo gets it";
+    assert!(record(&["echo", "x", "--top=3"]).contains(hint));
+    for meant in [&["--", "echo", "--top=3"][..], &["echo", "--help"], &["--quiet", "echo", "--top=3"]] {
+        let messages = record(meant);
+        assert!(!messages.contains("stands behind"), "{messages}");
+    }
 }
