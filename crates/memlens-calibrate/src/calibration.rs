@@ -205,12 +205,13 @@ pub fn default_path() -> Option<PathBuf> {
     Some(users_folder("XDG_CONFIG_HOME", ".config")?.join("calibration.toml"))
 }
 
-/// Where what was measured briefly is kept, for each kind of processor: `memlens/latencies-….toml` in the user's cache folder
+/// Where what was measured briefly is kept, for each kind of processor: `memlens/costs-….toml` (`latencies-….toml` was older versions', which
+/// measured lines from memory in huge pages) in the user's cache folder
 /// (`$XDG_CACHE_HOME`, else `~/.cache`); `None` without a home.
 pub fn brief_path() -> Option<PathBuf> {
     // Home folders are shared by machines that differ.
     let processor = processor().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    Some(users_folder("XDG_CACHE_HOME", ".cache")?.join(format!("latencies-{processor}.toml")))
+    Some(users_folder("XDG_CACHE_HOME", ".cache")?.join(format!("costs-{processor}.toml")))
 }
 
 /// Whether files can be made in a folder.

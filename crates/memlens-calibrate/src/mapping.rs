@@ -19,6 +19,8 @@ pub enum Pages {
     Small,
     /// Of 2 MB, as the kernel gives them on `madvise`.
     Huge,
+    /// Those that the kernel gives to who does not ask: where transparent huge pages are for all memory (`always`), mostly huge ones.
+    Usual,
 }
 
 /// Memory of this process alone, which begins with a huge page.
@@ -51,12 +53,15 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let advice = match pages {
-            Pages::Small => libc::MADV_NOHUGEPAGE,
-            Pages::Huge => libc::MADV_HUGEPAGE,
+            Pages::Small => Some(libc::MADV_NOHUGEPAGE),
+            Pages::Huge => Some(libc::MADV_HUGEPAGE),
+            Pages::Usual => None,
         };
-        // SAFETY: the mapping is ours and of that length. A kernel without huge pages refuses, which
-        // leaves small ones: `huge_bytes` tells.
-        unsafe { libc::madvise(mapped, mapped_bytes, advice) };
+        if let Some(advice) = advice {
+            // SAFETY: the mapping is ours and of that length. A kernel without huge pages refuses, which
+            // leaves small ones: `huge_bytes` tells.
+            unsafe { libc::madvise(mapped, mapped_bytes, advice) };
+        }
         Ok(Self { mapped: mapped.cast(), mapped_bytes, bytes })
     }
 
