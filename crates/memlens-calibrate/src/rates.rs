@@ -28,6 +28,9 @@ pub struct LineRates {
     pub from_llc: Latency,
     /// From memory, in order, in the pages that programs get: prefetchers do not go on from one to the next.
     pub from_memory: Latency,
+    /// The same of every other line: prefetchers bring the one beside it, too. `None`: an older version did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_memory_alone: Option<Latency>,
     /// Into one set of the first level, by loads; `None`: the kernel gives no huge pages, without which lines of one set cannot be had
     /// that neither the TLB nor the second level misses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,12 +58,20 @@ impl LineRates {
     }
 
     fn pass(geometry: &Geometry) -> io::Result<Self> {
-        let from_memory = Sweep::new(Sizes::of(geometry).dram, LINE, Pages::Usual)?.rate(TURNS, Access::Load);
-        Self::with_memory(TURNS, geometry, from_memory)
+        let mut sweep = Sweep::new(Sizes::of(geometry).dram, LINE, Pages::Usual)?;
+        let from_memory = sweep.rate(TURNS, Access::Load);
+        sweep.step = 2 * LINE;
+        let alone = sweep.rate(TURNS, Access::Load);
+        drop(sweep);
+        Self::with_memory(TURNS, geometry, [from_memory, alone])
     }
 
     /// Measures what caches give, in so many turns.
-    fn with_memory(turns: usize, geometry: &Geometry, from_memory: Latency) -> io::Result<Self> {
+    fn with_memory(
+        turns: usize,
+        geometry: &Geometry,
+        [from_memory, alone]: [Latency; 2],
+    ) -> io::Result<Self> {
         let sizes = Sizes::of(geometry);
         let rate = |bytes: u64, step| Ok::<_, io::Error>(Sweep::best(bytes, step)?.rate(turns, Access::Load));
         let set_bytes = geometry.l1_set_bytes as usize;
@@ -71,6 +82,7 @@ impl LineRates {
             // A step of two pages and a line: other lines of a page come later than a prefetcher waits for.
             from_llc: rate(sizes.llc, 129 * LINE)?,
             from_memory,
+            from_memory_alone: Some(alone),
             set_loads: into_set(Access::Load),
             set_stores: into_set(Access::Store),
             set_modifies: into_set(Access::Modify),
@@ -79,12 +91,12 @@ impl LineRates {
 
     /// The same without much memory; `None`: not on this processor.
     pub(crate) fn brief_pass(turns: usize, geometry: &Geometry) -> io::Result<Option<Self>> {
-        let Some(from_memory) =
-            Sweep::new(FLUSHED_BYTES, LINE, Pages::Usual)?.rate_from_memory(FLUSHED_TURNS)
-        else {
-            return Ok(None);
-        };
-        Self::with_memory(turns, geometry, from_memory).map(Some)
+        let mut sweep = Sweep::new(FLUSHED_BYTES, LINE, Pages::Usual)?;
+        let Some(from_memory) = sweep.rate_from_memory(FLUSHED_TURNS) else { return Ok(None) };
+        sweep.step = 2 * LINE;
+        let alone = sweep.rate_from_memory(FLUSHED_TURNS).unwrap_or(from_memory);
+        drop(sweep);
+        Self::with_memory(turns, geometry, [from_memory, alone]).map(Some)
     }
 
     /// The least of each.
@@ -94,6 +106,7 @@ impl LineRates {
             from_l2: least(&|pass| pass.from_l2),
             from_llc: least(&|pass| Some(pass.from_llc)).unwrap_or_default(),
             from_memory: least(&|pass| Some(pass.from_memory)).unwrap_or_default(),
+            from_memory_alone: least(&|pass| pass.from_memory_alone),
             set_loads: least(&|pass| pass.set_loads),
             set_stores: least(&|pass| pass.set_stores),
             set_modifies: least(&|pass| pass.set_modifies),
@@ -106,6 +119,7 @@ impl LineRates {
             ("second level", self.from_l2),
             ("last level", Some(self.from_llc)),
             ("memory, in order", Some(self.from_memory)),
+            ("memory, every other", self.from_memory_alone),
             ("one set, by loads", self.set_loads),
             ("one set, by stores", self.set_stores),
             ("one set, by both", self.set_modifies),
@@ -163,7 +177,7 @@ impl Sweep {
 
     /// Of loads of lines that no cache has, each once; `None`: this processor does not let go of lines when told to.
     fn rate_from_memory(&self, turns: usize) -> Option<Latency> {
-        let flush = || self.memory.flush((0..self.memory.len()).step_by(self.step));
+        let flush = || self.memory.flush((0..self.memory.len()).step_by(LINE));
         let lines = self.memory.len() / self.step;
         flush().then(|| {
             let walk = || (0..lines).for_each(|line| self.access(line * self.step, Access::Load));

@@ -39,6 +39,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         from_l2: Some(of(2.2, 0.01)),
         from_llc: of(3.6, 0.1),
         from_memory: of(8.8, 0.2),
+        from_memory_alone: Some(of(17.1, 0.2)),
         set_loads: Some(of(10.5, 0.02)),
         set_stores: None,
         set_modifies: None,

@@ -84,6 +84,8 @@ pub struct LineRates {
     pub from_last_level: f64,
     /// From memory.
     pub from_memory: f64,
+    /// From memory, if the other line of its pair, an even and an odd one, is not used: prefetchers bring both.
+    pub from_memory_alone: f64,
     /// Into the same set of the first level, for loads.
     pub into_set_by_load: f64,
     /// The same for stores.
@@ -93,11 +95,14 @@ pub struct LineRates {
 }
 
 impl LineRates {
-    fn from(&self, source: Source) -> f64 {
+    /// Of a line; `is_beside`: the other one of its pair has come before. The first of a pair takes what it takes alone, and both what two take.
+    fn from(&self, source: Source, is_beside: bool) -> f64 {
+        let alone = self.from_memory_alone.max(self.from_memory);
         match source {
             Source::OwnLevel => self.from_own_level,
             Source::LastLevel => self.from_last_level,
-            Source::Memory => self.from_memory,
+            Source::Memory if is_beside => (2.0 * self.from_memory - alone).max(0.0),
+            Source::Memory => alone,
         }
     }
 }
@@ -596,7 +601,7 @@ impl Core {
         }
         let begins = begins.max(free);
         let source = &mut self.delivered[miss.source as usize];
-        let rate = self.limits.lines.from(miss.source);
+        let rate = self.limits.lines.from(miss.source, it.access.what.is_beside());
         let delivered = source.take(operand, begins - miss.asked_before, rate);
         self.late.extend(source.since(begins + cycles));
         let comes = (begins + cycles).max(delivered);

@@ -47,9 +47,9 @@ pub(crate) struct What(u8);
 impl What {
     const BLOCK: Self = Self(1 << 5);
 
-    fn new(kind: AccessKind, is_first: bool, expected: Option<Expected>) -> Self {
+    fn new(kind: AccessKind, [is_first, is_beside]: [bool; 2], expected: Option<Expected>) -> Self {
         let (by_page, within) = (expected == Some(Expected::InNextPage), expected == Some(Expected::InPage));
-        let flags = [kind.reads(), kind.writes(), is_first, by_page, within];
+        let flags = [kind.reads(), kind.writes(), is_first, by_page, within, false, is_beside];
         Self(flags.iter().rev().fold(0, |all, &flag| all << 1 | u8::from(flag)))
     }
 
@@ -71,9 +71,14 @@ impl What {
         self.0 & 4 != 0
     }
 
+    /// Whether the other line of its pair, an even and an odd one, is in the window before it.
+    pub(crate) fn is_beside(self) -> bool {
+        self.0 & 1 << 6 != 0
+    }
+
     /// Whether a prefetcher that goes by instructions has asked for it; None: it knows no more of the operand than others.
     pub(crate) fn is_prefetched(self) -> Option<bool> {
-        match self.0 >> 3 {
+        match self.0 >> 3 & 3 {
             0 => None,
             flags => Some(flags & 2 != 0),
         }
@@ -245,11 +250,12 @@ impl Windows {
     fn access(&mut self, reference: &Reference) -> Kept {
         let &Reference { address, instruction, kind, .. } = reference;
         let line = address >> LINE_BITS;
+        let is_beside = self.lines.contains_key(&(line ^ 1));
         let next = (self.lines.len() << SET_BITS) as u16 | (line % SETS as u64) as u16;
         let line = *self.lines.entry(line).or_insert(next);
         let unknown = Strides { last: address, distance: 0, in_a_row: 0 };
         let expected = self.strides.entry(instruction).or_insert(unknown).expected(address);
-        let what = What::new(kind, line == next, expected);
+        let what = What::new(kind, [line == next, is_beside], expected);
         Kept { number: instruction, line, word: (address >> 3 & 7) as u8, what }
     }
 
@@ -321,6 +327,7 @@ mod tests {
         let prefetched: Vec<_> = kept.iter().map(|it| it.what.is_prefetched()).collect();
         assert_eq!(prefetched, [None, None, None, Some(true)]);
         assert_eq!(seen, [(0, 0, true), (0, 4, false), (1, 0, true), (1, 4, false)]);
+        assert_eq!(kept.iter().map(|it| it.what.is_beside()).collect::<Vec<_>>(), [false, false, true, true]);
         // 0x1000 is the first line of a page.
         assert_eq!(kept.iter().map(|it| it.set()).collect::<Vec<_>>(), [0, 0, 1, 1]);
     }

@@ -305,6 +305,7 @@ fn limits(core: CoreInfo) -> CoreLimits {
             from_own_level: core.l1_line_cycles.into(),
             from_last_level: core.llc_line_cycles.into(),
             from_memory: core.line_cycles.into(),
+            from_memory_alone: core.alone_line_cycles.into(),
             into_set_by_load: core.set_load_cycles.into(),
             into_set_by_store: core.set_store_cycles.into(),
             into_set_by_both: core.set_modify_cycles.into(),

@@ -111,7 +111,10 @@ pub struct CoreInfo {
     pub stores: u32,
     /// Cycles from one line of memory to the next, at best.
     pub line_cycles: u32,
-    /// The same of the levels that the core does not share; 0: not known, and not modelled, as for those below.
+    /// The same of lines whose neighbour, with which they are brought in pairs, is not used; 0: not known, and not modelled, as for those below.
+    #[serde(default)]
+    pub alone_line_cycles: u32,
+    /// The same of the levels that the core does not share.
     #[serde(default)]
     pub l1_line_cycles: u32,
     /// The same of the last level.
@@ -234,11 +237,14 @@ impl MachineInfo {
             true => other.latencies.transfer_cycles,
             false => self.latencies.transfer_cycles,
         };
-        // Nor did older versions know what pairs of a load and a store take of a set.
+        // Nor did older versions know what pairs of a load and a store take of a set, and what a line alone does of memory.
+        let either = |own: u32, others: u32| if own.min(others) == 0 { own } else { others };
         let core = match (self.core, other.core) {
-            (Some(own), Some(others)) if own.set_modify_cycles.min(others.set_modify_cycles) == 0 => {
-                Some(CoreInfo { set_modify_cycles: own.set_modify_cycles, ..others })
-            }
+            (Some(own), Some(others)) => Some(CoreInfo {
+                set_modify_cycles: either(own.set_modify_cycles, others.set_modify_cycles),
+                alone_line_cycles: either(own.alone_line_cycles, others.alone_line_cycles),
+                ..others
+            }),
             (_, others) => others,
         };
         // Of one node nothing is remote, and older versions knew of none.
@@ -427,6 +433,11 @@ mod tests {
         };
         assert!(of(0).is_like(&of(45)) && of(45).is_like(&of(0)) && !of(30).is_like(&of(45)));
         assert!(!of(0).is_like(&machine()));
+        let of = |alone_line_cycles| MachineInfo {
+            core: Some(CoreInfo { alone_line_cycles, ..CoreInfo::default() }),
+            ..machine()
+        };
+        assert!(of(0).is_like(&of(25)) && of(25).is_like(&of(0)) && !of(24).is_like(&of(25)));
     }
 
     #[test]

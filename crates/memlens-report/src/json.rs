@@ -239,6 +239,7 @@ fn machine(machine: &MachineInfo) -> Value {
             "outstanding": core.outstanding,
             "stores": core.stores,
             "line_cycles": core.line_cycles,
+            "alone_line_cycles": core.alone_line_cycles,
             "l1_line_cycles": core.l1_line_cycles,
             "llc_line_cycles": core.llc_line_cycles,
             "set_load_cycles": core.set_load_cycles,

@@ -141,6 +141,7 @@ pub fn apply(calibration: &Calibration, is_brief: bool, machine: &mut MachineDes
         core.l1_line_cycles = or(lines.from_l2, core.l1_line_cycles);
         core.llc_line_cycles = cycles(lines.from_llc);
         core.line_cycles = cycles(lines.from_memory);
+        core.alone_line_cycles = or(lines.from_memory_alone, core.alone_line_cycles);
         core.set_load_cycles = or(lines.set_loads, core.set_load_cycles);
         core.set_store_cycles = or(lines.set_stores, core.set_store_cycles);
         core.set_modify_cycles = or(lines.set_modifies, core.set_modify_cycles);
@@ -363,6 +364,7 @@ mod tests {
             from_l2: Some(of(2.2)),
             from_llc: of(3.6),
             from_memory: of(8.8),
+            from_memory_alone: Some(of(17.2)),
             set_loads: Some(of(10.6)),
             set_stores: Some(of(28.1)),
             set_modifies: Some(of(44.7)),
@@ -382,7 +384,8 @@ mod tests {
         assert_eq!(machine.validate(), Ok(()));
         assert_eq!(machine.transfer_latency_cycles, 120);
         let core = machine.core.as_ref().expect("known or assumed");
-        assert_eq!((core.l1_line_cycles, core.llc_line_cycles, core.line_cycles), (2, 4, 9));
+        assert_eq!((core.l1_line_cycles, core.llc_line_cycles), (2, 4));
+        assert_eq!((core.line_cycles, core.alone_line_cycles), (9, 17));
         assert_eq!((core.set_load_cycles, core.set_store_cycles, core.set_modify_cycles), (11, 28, 45));
         // What could not be measured stays as it was.
         assert_eq!(machine.stlb_latency_cycles, assumed);

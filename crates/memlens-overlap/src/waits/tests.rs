@@ -20,6 +20,7 @@ pub(super) const CORE: CoreLimits = CoreLimits {
         from_own_level: 0.0,
         from_last_level: 0.0,
         from_memory: 0.0,
+        from_memory_alone: 0.0,
         into_set_by_load: 0.0,
         into_set_by_store: 0.0,
         into_set_by_both: 0.0,
@@ -171,6 +172,14 @@ fn independent_misses_share_their_latency() {
     let by_memory =
         all(CoreLimits { lines: LineRates { from_memory: 60.0, ..LineRates::default() }, ..CORE });
     assert!(is_near(by_memory, 0.2), "{by_memory}");
+    // Of pairs of lines those of which one is used take longer, and the others no longer than in order.
+    let of = |step, from_memory, from_memory_alone| {
+        let lines = LineRates { from_memory, from_memory_alone, ..LineRates::default() };
+        let accesses: Vec<_> = (0..5000_u64).map(|n| (0x1000, 0, AccessKind::Load, n * step)).collect();
+        parts(&code, &accesses, &[always(300.0)], CoreLimits { lines, ..CORE })[0]
+    };
+    assert!(is_near(of(128, 30.0, 60.0), of(128, 60.0, 0.0)), "alone");
+    assert!((of(64, 30.0, 50.0) / of(64, 30.0, 0.0) - 1.0).abs() < 0.05, "in order");
 }
 
 #[test]

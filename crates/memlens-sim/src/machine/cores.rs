@@ -127,6 +127,7 @@ fn description(numbers: Numbers, l1_line_cycles: u32, source: &str) -> CoreDescr
         outstanding,
         stores,
         line_cycles: LINE_CYCLES,
+        alone_line_cycles: 0,
         l1_line_cycles,
         llc_line_cycles: LLC_LINE_CYCLES,
         integer_scheduled: 0,

@@ -316,7 +316,10 @@ pub struct CoreDescription {
     pub stores: u32,
     /// Cycles from one line that memory delivers to the next, at best, however many are under way.
     pub line_cycles: u32,
-    /// The same of the levels between the first and the last; 0 = not known, as for those below.
+    /// The same of lines whose neighbour, with which they are brought in pairs, is not used; 0 = not known, as for those below.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub alone_line_cycles: u32,
+    /// The same of the levels between the first and the last.
     #[cfg_attr(feature = "std", serde(default))]
     pub l1_line_cycles: u32,
     /// The same of the last level.
@@ -355,6 +358,7 @@ impl CoreDescription {
             ("vector_scheduled", self.vector_scheduled),
             ("address_scheduled", self.address_scheduled),
             ("line_cycles", self.line_cycles),
+            ("alone_line_cycles", self.alone_line_cycles),
             ("l1_line_cycles", self.l1_line_cycles),
             ("llc_line_cycles", self.llc_line_cycles),
             ("set_load_cycles", self.set_load_cycles),
