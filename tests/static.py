@@ -132,7 +132,7 @@ def main():
     parser.add_argument("--memlens", type=Path, default=target / "memlens")
     parser.add_argument("--evaluate", type=Path, default=target / "examples/evaluate")
     parser.add_argument("--sqlite", type=Path, help="the built examples/sqlite")
-    parser.add_argument("--markdown", action="store_true", help="print the tables of docs/accuracy.md")
+    parser.add_argument("--markdown", action="store_true", help="print the tables of docs/accuracy-samples.md")
     parser.add_argument("--keep", type=Path, help="folder for programs and profiles")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()

@@ -7,7 +7,7 @@
 //!
 //! Where it is known how much data there is, the program's row gives way (`tilt.rs`) with what is fitted to instructions, and has up to a hundred times
 //! too few misses, so that [`LEAST`] is what rows are lowered to. On traces, whose bursts all stand for as much, that is too low; in live runs, where
-//! a few bursts stand for most of the time, leaving it out is worse (`docs/accuracy.md`).
+//! a few bursts stand for most of the time, leaving it out is worse (`docs/accuracy-bursts.md`).
 
 use crate::summary::{Estimate, Row};
 

@@ -20,7 +20,7 @@ const DESIGN_EFFECT: f64 = 1.4;
 
 /// What bursts say of misses is a model's answer, which is wrong in its own way however many bursts there are: by so much as that many
 /// independent observations would be. Fitted: with it 96 to 98 % of exact mode's shares of 24 programs lie in their intervals
-/// (`docs/accuracy.md`).
+/// (`docs/accuracy-bursts.md`).
 const OBSERVATIONS_OF_WAITS: f64 = 50.0;
 
 /// The same of stalls, for which how much of a wait is hidden is modelled, too, from some whole bursts.
@@ -35,7 +35,7 @@ const OBSERVATIONS_OF_RUNS: f64 = 200.0;
 /// part of the accesses, or their part of it, besides [`MissedLevel::LEAST`].
 ///
 /// Fitted: with these factors 93, 97 and 100 % of 29 runs of 15 programs, and of 124 sets of bursts that were cut out of the traces of 18
-/// programs 92, 91 and 99 %, are in their ranges (in this order; `docs/accuracy.md`). What misses often is known better than what a tail of
+/// programs 92, 91 and 99 %, are in their ranges (in this order; `docs/accuracy-bursts.md`). What misses often is known better than what a tail of
 /// long reuse times is extrapolated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MissedLevel {

@@ -12,7 +12,7 @@
 //!
 //! [`Stage`] names the ways of attribution: three as published, at lines, and two at instructions.
 //! How good they are is measured by the example `evaluate`, which holds them against what exact
-//! mode saw (`tests/static.py`, `docs/accuracy.md`).
+//! mode saw (`tests/static.py`, `docs/accuracy-samples.md`).
 #![forbid(unsafe_code)]
 
 mod attribution;

@@ -10,7 +10,7 @@ use crate::row::{Row, Whole};
 
 /// By how much the logarithm of a whole program's stalls differs from one run in burst mode to the next besides what its bursts do, as a
 /// standard deviation: which misses the core and the prefetcher hide is modelled from some whole bursts, and the stalls are held against
-/// measured time. Fitted, see `docs/accuracy.md`, "Amounts of two runs".
+/// measured time. Fitted, see `docs/accuracy-bursts.md`, "Amounts of two runs".
 const SPREAD_OF_STALLS: f64 = 0.4;
 
 /// The same of processor time, on machines that have something else to do, too: samples are as many as there is time, but that differs.
