@@ -8,6 +8,10 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Columns that what is elided keeps at least, beside more than one component.
 const LEAST_OF_REST: usize = 6;
 
+/// How many names begin, and what says as much beside the kind of an object: what follows is what tells them apart.
+const BEGINNINGS: [(&str, &str); 3] =
+    [("heap used by ", "by "), ("heap through ", "through "), ("frame of ", "of ")];
+
 /// What to leave out of a text that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Elide {
@@ -34,10 +38,21 @@ pub(crate) fn elide(text: &str, width: usize, how: Elide) -> String {
             return last.to_owned();
         }
     }
-    let without = if how == Elide::BeforeLastComponent { without_arguments(text, width) } else { None };
-    let text = without.as_deref().unwrap_or(text);
-    if text.width() <= width {
-        return text.to_owned();
+    if how == Elide::BeforeLastComponent {
+        let shorter = BEGINNINGS
+            .iter()
+            .find_map(|(whole, short)| Some(format!("{short}{}", text.strip_prefix(whole)?)));
+        if let Some(shorter) = shorter.or_else(|| without_arguments(text, width)) {
+            return elide(&shorter, width, how);
+        }
+    }
+    // Of places without a name the offset in the module tells them apart.
+    if let (true, Some(at)) = (how != Elide::End, text.rfind("+0x")) {
+        let (module, offset) = text.split_at(at);
+        let rest = width.saturating_sub(offset.width());
+        if rest >= LEAST_OF_REST {
+            return format!("{}{offset}", elide(module, rest, Elide::End));
+        }
     }
     if let (Elide::BeforeLastComponent, Some((mut first, mut last))) = (how, split_last_component(text)) {
         // As many of the last ones as leave room for some of the rest: `pos.x` and `vel.x` are different fields.
@@ -153,7 +168,12 @@ mod tests {
         assert_eq!(component("std::pair<x>::of<std::map<a, std::less<b>>>", 22), "std::pair<x>::of<…>");
         assert_eq!(component("<alloc::Vec<core::T> as Drop>::drop", 31), "<alloc::Vec<…> as Drop>::drop");
         assert_eq!(component("std::operator<<std::char_traits>", 16), "std::operator<<…");
+        assert_eq!(component("heap used by sqlite3VdbeExec", 16), "by sqlite3VdbeE…");
+        assert_eq!(component("heap through std::map<int, long>", 20), "through std::map<…>");
+        assert_eq!(component("frame of main", 13), "frame of main");
+        assert_eq!(component("heap used by libsqlite3.so.0.8.6+0xb8a24", 20), "by libsqlit…+0xb8a24");
         let place = |text, width| elide(text, width, Elide::BeforeLastWord);
+        assert_eq!(place("libsqlite3.so.0.8.6+0xb8a24", 20), "libsqlite3.…+0xb8a24");
         assert_eq!(
             place("std::vector<std::pair<int, long>>::push_back a.h:7", 36),
             "std::vector<…>::push_back a.h:7"

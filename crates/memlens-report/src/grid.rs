@@ -59,7 +59,7 @@ pub(crate) struct Flexible {
 }
 
 /// Columns from this priority on are merely nice to have.
-const NICE_TO_HAVE: u8 = 5;
+const NICE_TO_HAVE: u8 = 3;
 
 /// Columns up to this priority are missed where there is no room for them.
 const MISSED: u8 = 2;

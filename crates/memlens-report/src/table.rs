@@ -332,7 +332,7 @@ pub(crate) fn counts(profile: &Profile) -> Vec<TableColumn> {
         TableColumn::Of(Column::Samples, ["", "samples"], 1),
         TableColumn::Of(Column::Fetches, ["", "fetches"], 3),
         TableColumn::Of(Column::Loads, ["", "loads"], 2),
-        TableColumn::Of(Column::Stores, ["", "stores"], 2),
+        TableColumn::Of(Column::Stores, ["", "stores"], 3),
         TableColumn::Of(Column::L1MissRatio, ["L1", "miss%"], 2),
         TableColumn::Of(Column::L1iMisses, ["L1i", "misses"], 3),
         TableColumn::Of(Column::LlcMisses, ["LLC", "misses"], 1),
@@ -481,7 +481,7 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
     };
     let flexible = |least, comfortable, most| Some(Flexible { least, comfortable, most });
     let flexible = match column {
-        Column::Name => flexible(12, 18, 48),
+        Column::Name => flexible(16, 24, 48),
         Column::Type => flexible(6, 8, 20),
         Column::Objects => flexible(12, 18, 36),
         // `pointer-chase` and most strides fit; of `indirect by …` a name may be long.

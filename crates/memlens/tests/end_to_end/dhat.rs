@@ -170,8 +170,9 @@ fn what_is_no_heap_is_told_and_nothing_is_replaced() {
     write_small_profile(&place.join("p"));
     let words = ["export", "dhat", "p", "--out", "dhat.out"];
     let output = call(place, &words);
-    // All of it is heap: there is nothing to tell.
-    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+    // All of it is heap: there is nothing more to tell.
+    let told = "memlens: look at it with: valgrind's dh_view.html, or profiler.firefox.com\n";
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), told.to_owned()));
     assert!(failing(place, &words, 73).contains("--force"));
     succeeding(place, &[&words[..], &["--force"]].concat());
     assert!(failing(place, &["export", "dhat", "p", "--value", "fetches"], 64).contains("no fetches"));
