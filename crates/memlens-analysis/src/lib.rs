@@ -224,8 +224,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether there may be far more of what it is about: between the accesses of a burst, which follow each other more slowly than the program's,
-    /// another thread takes a line less often, or comes to it more often, than it does otherwise. One run finds ten times as many as another.
+    /// Whether there may be far more of what it is about: how often another thread takes a line depends on how fast accesses follow each other, and
+    /// those of a burst follow more slowly than the program's. One run finds ten times as many as another.
     pub fn is_seen_too_seldom(&self, profile: &Profile) -> bool {
         let several_write = match self.remedy {
             Remedy::Separate { writers, .. } => writers > 1,
