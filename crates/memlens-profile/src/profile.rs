@@ -130,6 +130,8 @@ pub struct SourceLine {
 /// What the name of a heap object begins with that was reached through the variable named behind it, where
 /// allocations were not watched.
 pub const HEAP_THROUGH: &str = "heap through ";
+/// The same of one that is known by the function behind it, which uses it, alone.
+pub const HEAP_USED_BY: &str = "heap used by ";
 /// Why nothing is known of samples' data that were taken while the kernel worked for the program.
 pub const IN_KERNEL: &str = "in the kernel";
 

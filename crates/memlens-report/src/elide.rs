@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use memlens_profile::{HEAP_THROUGH, HEAP_USED_BY};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Columns that what is elided keeps at least, beside more than one component.
@@ -10,7 +11,7 @@ const LEAST_OF_REST: usize = 6;
 
 /// How many names begin, and what says as much beside the kind of an object: what follows is what tells them apart.
 const BEGINNINGS: [(&str, &str); 3] =
-    [("heap used by ", "by "), ("heap through ", "through "), ("frame of ", "of ")];
+    [(HEAP_USED_BY, "by "), (HEAP_THROUGH, "through "), ("frame of ", "of ")];
 
 /// What to leave out of a text that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

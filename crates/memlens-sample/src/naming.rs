@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use memlens_code::{Architecture, FunctionCode, IndexExtension, MemoryOperand, Origin, Register};
 use memlens_objects::SiteId;
-use memlens_profile::{HEAP_THROUGH, IN_KERNEL};
+use memlens_profile::{HEAP_THROUGH, HEAP_USED_BY, IN_KERNEL};
 use memlens_static::{Identity, Part, StaticModule, Waited};
 use memlens_symbols::{Module, NamedPointer, TypeRef};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
@@ -246,7 +246,7 @@ impl Namer {
                 let function = function_name(user, files);
                 NamedObject {
                     file: user.0,
-                    ..NamedObject::new(ObjectKind::Heap, format!("heap used by {function}"))
+                    ..NamedObject::new(ObjectKind::Heap, format!("{HEAP_USED_BY}{function}"))
                 }
             }
         }
@@ -404,7 +404,7 @@ pub fn of_identity(file: u32, identity: &Identity, files: &Files) -> NamedObject
                 None => {
                     let code = (Some(file), calls.first().map_or(0, |call| call.saturating_sub(1)));
                     let function = function_name(code, files);
-                    kept(ObjectKind::Heap, format!("heap used by {function}"))
+                    kept(ObjectKind::Heap, format!("{HEAP_USED_BY}{function}"))
                 }
             }
         }

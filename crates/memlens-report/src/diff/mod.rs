@@ -8,6 +8,7 @@
 //! | `runs.rs` | [`Runs`]: one profile of each side, or several |
 //! | `groups.rs` | which rows belong together, where source was edited, too; what each run has of them |
 //! | `amount.rs` | how sure amounts and their differences are |
+//! | `unplaced.rs` | memory that goes by its site in one run and by a pointer in the other |
 //! | `text.rs`, `data.rs` | a table; JSON and CSV |
 
 mod amount;
@@ -15,6 +16,7 @@ mod data;
 mod groups;
 mod runs;
 mod text;
+mod unplaced;
 
 use crate::column::Column;
 use crate::row::{By, Row, leading_share};
@@ -202,6 +204,9 @@ pub fn diff(runs_a: &Runs, runs_b: &Runs, by: By, of: Column) -> Result<Diff, Di
         Some(DiffRow { name, was, is_edited, kind, place, objects, ids_a, ids_b, a, b, change_interval })
     };
     let mut rows: Vec<DiffRow> = known.into_iter().filter_map(row).collect();
+    if by == By::Object {
+        unplaced::allow_for_names(&mut rows);
+    }
     let most = |row: &DiffRow| row.a.unwrap_or(0.0).max(row.b.unwrap_or(0.0));
     rows.sort_by(|x, y| {
         let changes = y.change().abs().total_cmp(&x.change().abs()).then(most(y).total_cmp(&most(x)));
