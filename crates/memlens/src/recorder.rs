@@ -23,7 +23,7 @@ use crate::system;
 
 /// The first partial profile comes early, so that short runs leave one, too; not so early that a start-up
 /// with many symbols pays for it twice; later where there is much to write.
-const FIRST_FLUSH: Duration = Duration::from_secs(5);
+pub const FIRST_FLUSH: Duration = Duration::from_secs(5);
 /// By then it comes in any case …
 const LATEST_FIRST_FLUSH: Duration = Duration::from_secs(30);
 /// … though it may take more than its part of the time: what a cell is taken to need (CPython: 1.4 s for 300,000).

@@ -18,6 +18,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
 use crate::output::Output;
 use crate::processor::needs_x86_64;
+use crate::recorder::FIRST_FLUSH;
 use crate::run::{Mode, RecordArgs, describe, end_as, end_of, engine_failure, show};
 use crate::streams::say;
 use crate::system;
@@ -342,7 +343,8 @@ struct Flushes {
 impl Flushes {
     fn new(seconds: u64) -> Self {
         let every = (seconds > 0).then(|| Duration::from_secs(seconds));
-        Self { every, next: every.map(|every| Instant::now() + every), has_complained: false }
+        let next = every.map(|every| Instant::now() + every.min(FIRST_FLUSH));
+        Self { every, next, has_complained: false }
     }
 
     fn look(&mut self, session: &mut SampleSession, run: &RunInfo, output: &mut Output) {
