@@ -151,12 +151,17 @@ impl<'c> Paths<'c> {
         if !(start..end).contains(&place.svma) {
             return None;
         }
+        // Another function may lie in it, before this place, and was found first.
+        let whole = Place { svma: start, ..place };
+        if let Some(function) = self.functions.get(&whole).filter(|function| function.end >= end) {
+            return Some(function.instructions.clone());
+        }
         let first = self.instructions.len() as u32;
         let found = effects(architecture, bytes, start);
         self.instructions.extend(found.into_iter().map(|effects| (effects, place.module)));
         let instructions = first..self.instructions.len() as u32;
         let function = Function { end, instructions: instructions.clone() };
-        self.functions.insert(Place { svma: start, ..place }, function);
+        self.functions.insert(whole, function);
         Some(instructions)
     }
 
@@ -318,6 +323,26 @@ mod tests {
         0xeb, 0xf9, //       100f jmp 100a+…: into the middle of nothing
         0x90, //             1011 nop
     ];
+
+    /// Symbols of some programs cover others: node's of several megabytes was read anew for each of its instructions behind one in it.
+    #[test]
+    fn a_function_that_others_lie_in_is_read_once() {
+        let code_of = |place: Place| {
+            let (start, bytes) = match place.svma {
+                0x1003..0x1006 => (0x1003, &CODE[3..6]),
+                _ => (0x1000, &CODE[..]),
+            };
+            Some(Code { architecture: Architecture::X86_64, start, bytes })
+        };
+        let mut paths = Paths::new(&code_of);
+        let mut number = |svma| {
+            paths.number(Place { module: 1, svma }).expect("an instruction");
+            paths.instructions.len()
+        };
+        assert_eq!(number(0x1003), 1);
+        let all = number(0x100b);
+        assert_eq!([number(0x100e), number(0x1006), number(0x1000), number(0x1003)], [all; 4]);
+    }
 
     #[test]
     fn the_ways_of_a_branch_meet_where_all_come_by() {
