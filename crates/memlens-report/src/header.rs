@@ -386,9 +386,10 @@ fn measured_pieces(profile: &Profile) -> Vec<String> {
     }
     if let Some(modelled) = run.modelled_stall_cycles.filter(|_| profile.has_more_stalls_than_time()) {
         pieces.push(format!(
-            "the time has no room for the {} cycles of stalls that the model has by itself: too many misses, or too few hidden",
+            "the time has no room for the {} cycles of stalls that the model has by itself",
             count(modelled)
         ));
+        pieces.push("it has too many misses, or too few of them hidden".to_owned());
     }
     pieces
 }

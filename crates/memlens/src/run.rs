@@ -230,17 +230,20 @@ struct Config {
 }
 
 /// Said where an option of ours stands behind the program, which gets it, and no `--` in front of it tells that this was meant.
-/// `words`: what followed `memlens run`.
+/// `words`: what followed `memlens`, the subcommand first.
 fn given_to_the_program(mut words: impl Iterator<Item = OsString>, command: &[OsString]) -> Option<String> {
+    let subcommand = words.next()?;
     if words.any(|word| word == "--") {
         return None;
     }
     let definition = crate::cli::definition();
-    let run = definition.find_subcommand("run")?;
+    let subcommand = definition.find_subcommand(&subcommand)?;
     let is_ours = |word: &&str| {
         let name = word.strip_prefix("--").map(|option| option.split('=').next().unwrap_or(option));
         // Programs have help of their own.
-        name.is_some_and(|name| name != "help" && run.get_arguments().any(|it| it.get_long() == Some(name)))
+        name.is_some_and(|name| {
+            name != "help" && subcommand.get_arguments().any(|it| it.get_long() == Some(name))
+        })
     };
     let option = command.iter().skip(1).filter_map(|word| word.to_str()).find(is_ours)?;
     let program = command.first()?.to_string_lossy();
@@ -258,7 +261,7 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
         return Err(Failure::new(FailureKind::Usage, message));
     }
     if let Some(hint) =
-        given_to_the_program(std::env::args_os().skip(2), &args.command).filter(|_| !args.quiet)
+        given_to_the_program(std::env::args_os().skip(1), &args.command).filter(|_| !args.quiet)
     {
         say(&hint);
     }

@@ -20,10 +20,10 @@ pub struct CountingCost {
     /// The same of time in which an access waits for memory, times such jumps an access: looking a target up takes more instructions than the
     /// rest of a block, so that a function that is called for each of many lines has a few of them under way in place of many.
     pub indirect_part: f64,
-    /// How long a locked instruction takes at least, in ns. Nothing that counting adds is done beside it that the native code would not wait for, so
-    /// that this much of an access's time counting does not lengthen. A loop with a locked addition every other round had 1.9 times its
-    /// accesses without it, and has 1.0 to 1.2 with it (Zen 4); where branches between them are guessed wrongly it has half in both cases,
-    /// as the locked instruction waits for counting's own stores to be written.
+    /// How long a locked instruction takes at least, in ns; 0 until it is measured on the machine ([`Self::of_this_machine`]). Other instructions wait
+    /// for it, those that count as well as the program's, so that counting does not lengthen this much of an access's time. A loop with a locked
+    /// addition every other round had 1.9 times its accesses without it, and has 1.0 to 1.2 with it (Zen 4); where branches between
+    /// them are guessed wrongly it has half in both cases, as the locked instruction waits for counting's own stores to be written.
     pub locked_ns: f64,
     /// How long an access takes natively, in ns, in programs that hit the first level nearly always: where none was measured.
     pub usual_ns: f64,
@@ -61,28 +61,15 @@ impl CountingCost {
     /// From Zen 5 on cores take two jumps a cycle. By the totals of 20 programs, one run each on a busy Zen 5, their geometric
     /// mean and the root of the mean square of their logarithms: 1.01 and 0.24 with these, 1.18 and 0.36 with 1.2 and 10, 0.98 and 0.24
     /// with 0.45 and 7, 0.89 and 0.24 with 0.45 and 4.
-    const ZEN_5: Self = Self {
-        block_ns: 0.6,
-        indirect_ns: 6.0,
-        block_part: 0.0,
-        indirect_part: 0.0,
-        locked_ns: 0.0,
-        usual_ns: 0.75,
-    };
+    const ZEN_5: Self =
+        Self { block_ns: 0.6, indirect_ns: 6.0, block_part: 0.0, indirect_part: 0.0, ..Self::BEFORE_ZEN_5 };
     /// Intel's: a window of 512 instructions hides more of counting, and returns are guessed well without their calls. Of 23 programs of
     /// `bench/bursts.py`, three runs each on a quiet core of the Golden Cove line, the geometric mean of estimated over exact accesses was
     /// 1.18 with the default and typically off by a factor of 1.24; in the same bursts it is 1.01 and 1.12 with these. With 0.5 ns and a
     /// part of 0.2 it would be as near, but a loop of two blocks for each line that streams in had 1.35 times its loads, and has 1.0 to
     /// 1.25 with these. No older core was at hand. An access takes 0.10 (CPython, perl) to 1.2 ns (xz) at 4 GHz, 0.32 in the geometric
     /// mean of nine programs.
-    const INTEL: Self = Self {
-        block_ns: 0.6,
-        indirect_ns: 2.0,
-        block_part: 0.0,
-        indirect_part: 0.0,
-        locked_ns: 0.0,
-        usual_ns: 0.32,
-    };
+    const INTEL: Self = Self { indirect_ns: 2.0, usual_ns: 0.32, ..Self::ZEN_5 };
     /// Zen 5's family (AMD, Processor Programming Reference for Family 1Ah).
     const FAMILY_OF_ZEN_5: u32 = 26;
     /// That of Zen 3 and 4 (the same for Family 19h) …
