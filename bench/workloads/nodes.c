@@ -9,7 +9,8 @@
  *
  *     serial     written by main before: all pages are main's node's, and the part of every other thread is remote
  *     parallel   each thread writes its part before: nothing is remote
- *     shared     written by main, read by all threads as a whole: what is not main's node's is remote, wherever the pages lie
+ *     shared     written by main, read by all threads as a whole, one after another, so that none finds in a cache what another has just read:
+ *                what is not main's node's is remote, wherever the pages lie
  *     returned   written by main, given back (MADV_DONTNEED), then written by the threads: nothing is remote
  */
 #define _GNU_SOURCE
@@ -68,8 +69,11 @@ static void *work(void *number)
         total += sum(serial, from, to);
         total += sum(parallel, from, to);
         total += sum(returned, from, to);
-        total += sum(shared, 0, pages);
-        pthread_barrier_wait(&step);
+        for (long reader = 0; reader < threads; reader++) {
+            if (reader == own)
+                total += sum(shared, 0, pages);
+            pthread_barrier_wait(&step);
+        }
     }
     sums[own] = total;
     return NULL;
