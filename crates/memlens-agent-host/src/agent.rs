@@ -482,6 +482,19 @@ impl Agent {
         self.open_window();
     }
 
+    fn reports(&self) -> Reports {
+        let control = self.control();
+        Reports {
+            count: control.drawn_blocks.load(Ordering::Relaxed),
+            took_ns: control.drawing_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What reports of drawn blocks have cost the program: twice of what they took there, as [`drawing_budget`] has it.
+    pub fn drawing_cost(&self) -> Duration {
+        Duration::from_nanos(self.reports().cost_ns() as u64)
+    }
+
     /// Lets more blocks be drawn if there were few since the last time.
     fn open_window(&mut self) {
         let elapsed = self.window_began.elapsed();
@@ -490,10 +503,7 @@ impl Agent {
         }
         self.window_began = Instant::now();
         let control = self.control();
-        let reports = Reports {
-            count: control.drawn_blocks.load(Ordering::Relaxed),
-            took_ns: control.drawing_ns.load(Ordering::Relaxed),
-        };
+        let reports = self.reports();
         // The next window is as long as this one was, as far as is known.
         let limit = drawing_budget::limit(reports, self.began.elapsed(), elapsed);
         let drawn = control.window_blocks.swap(0, Ordering::Relaxed);

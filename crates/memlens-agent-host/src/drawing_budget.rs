@@ -7,8 +7,9 @@ use std::time::Duration;
 
 /// Blocks a second that are enough, whatever they cost.
 const ENOUGH_A_SECOND: f64 = 2000.0;
-/// Those of the start, when a program makes what it then works on.
-pub(crate) const AT_FIRST: u32 = 256;
+/// Those of the start, of which practically all are watched. A program that allocates much before it is looked at has a quarter of that more for each
+/// doubling of the gap, some 500 in all up to gaps of 16 KiB.
+pub(crate) const AT_FIRST: u32 = 128;
 /// The part of the time that drawn blocks may take …
 const SHARE: f64 = 0.004;
 /// … and what they may take besides.
@@ -29,12 +30,19 @@ pub(crate) struct Reports {
     pub(crate) took_ns: u64,
 }
 
+impl Reports {
+    /// What they cost the program, in ns.
+    pub(crate) fn cost_ns(self) -> f64 {
+        TIMES * self.took_ns as f64
+    }
+}
+
 /// How many blocks may be drawn in a window as long as `window`, so long after the start.
 pub(crate) fn limit(reports: Reports, since_start: Duration, window: Duration) -> u32 {
     let Reports { count, took_ns } = reports;
     let each_ns = TIMES * (took_ns as f64 + USUAL_NS * USUAL_REPORTS) / (count as f64 + USUAL_REPORTS);
     let allowed_ns = ADVANCE.as_nanos() as f64 + SHARE * (since_start + window).as_nanos() as f64;
-    let left = (allowed_ns - TIMES * took_ns as f64) / each_ns;
+    let left = (allowed_ns - reports.cost_ns()) / each_ns;
     // What is missing is paid back at half of the rate: a program that goes on to something else is not without blocks for long.
     let least = SHARE / 2.0 * window.as_nanos() as f64 / each_ns;
     left.max(least).min(ENOUGH_A_SECOND * window.as_secs_f64()).max(1.0) as u32

@@ -74,9 +74,9 @@ pub(crate) fn drawn(control: &Control, area: &ThreadArea, size_bytes: u64) -> Op
     if area.budget.left() >= 0 {
         return None;
     }
-    let (mut draw, mut left) = (area.draw.get(), area.budget.left());
     let seed = now_ns() ^ u64::from(area.tid.get()) << 32;
     let shift = control.gap_shift.load(Ordering::Relaxed);
+    let (mut draw, mut left) = (area.draw.get(), area.budget.left());
     let gap = draw.decide(size_bytes, &mut left, shift, seed);
     area.draw.set(draw);
     area.budget.set(left);

@@ -9,8 +9,10 @@
 //! away and a new one begins.
 //!
 //! R is a power of two in the segment. If more blocks are drawn between two looks of memlens than the window
-//! allows, the agent doubles R at once; memlens halves it again when there is room. How many that are follows from what reports take. A gap keeps the R that it was
-//! drawn with, and the record says which.
+//! allows, the agent doubles R at once, and again after each quarter as many more; memlens halves it again when there is room, down to so little that practically every block is watched: of a
+//! program that allocates seldom, and of the first blocks of every program. How many that are follows from what reports take. A gap keeps the R that it was
+//! drawn with, and the record says which. Long gaps are cut: after a sixteenth of R bytes, or [`UNCUT_BYTES`], and the block in which that ends, the rest is thrown away,
+//! too, and a new gap begins with the R of then. So a thread that was in a gap of megabytes when the program stopped allocating does not miss what comes next.
 //!
 //! Blocks from [`ALWAYS_FROM_BYTES`] on are watched in any case where some are.
 //!
@@ -29,6 +31,9 @@ pub static ALWAYS_FROM_BYTES: AtomicU64 = AtomicU64::new(MOST_COUNTED_BYTES);
 
 /// The budget where nothing is drawn: after so many bytes a thread looks again, because memlens may have come back.
 pub const ENDLESS: i64 = 1 << 20;
+
+/// Gaps up to here are not cut.
+const UNCUT_BYTES: i64 = 1 << 14;
 
 /// Blocks from this size on are watched if any are: [`Budget`] has no room for them.
 pub const MOST_COUNTED_BYTES: u64 = 1 << 40;
@@ -86,6 +91,8 @@ pub struct ThreadDraw {
     /// xorshift64* (S. Vigna, An experimental exploration of Marsaglia's xorshift generators, scrambled, ACM TOMS
     /// 42, 2016); 0: not yet seeded.
     state: u64,
+    /// What the gap has behind the place where it is cut, in bytes; 0: it is not.
+    rest: i64,
     /// The gap's mean is 2 to this power; 0: no gap yet.
     shift: u32,
 }
@@ -112,25 +119,36 @@ impl ThreadDraw {
         (-libm::log(uniform) * (1u64 << shift) as f64) as i64
     }
 
+    /// The part of what is left of a gap that goes into the budget.
+    fn cut(&mut self, left: i64) -> i64 {
+        let longest = UNCUT_BYTES.max((1 << self.shift) >> 4);
+        self.rest = (left - longest).max(0);
+        left - self.rest
+    }
+
     /// What becomes of a block of `size_bytes`, after which `budget` is left: the mean of the gap that ended in
     /// it, if one did. `budget` is set for what comes next.
     ///
     /// Called when the budget is below 0, and at a thread's first allocation, when there is no gap yet.
     pub fn decide(&mut self, size_bytes: u64, budget: &mut i64, shift: u32, seed: u64) -> Option<u64> {
         if shift >= NO_GAP {
+            *self = Self { state: self.state, ..Self::default() };
             *budget = ENDLESS;
             return None;
         }
+        let was_cut = self.rest > 0;
+        let mut left = budget.saturating_add(self.rest);
         if self.shift == 0 {
             let size = i64::try_from(size_bytes).unwrap_or(i64::MAX);
-            *budget = self.gap(shift, seed).saturating_sub(size);
-            if *budget >= 0 {
-                return None;
-            }
+            left = self.gap(shift, seed).saturating_sub(size);
         }
-        let gap_bytes = 1 << self.shift;
-        *budget = self.gap(shift, seed);
-        Some(gap_bytes)
+        // The whole block is judged by one gap, so that its chance has one mean.
+        let gap_bytes = (left < 0).then_some(1 << self.shift);
+        if was_cut || gap_bytes.is_some() {
+            left = self.gap(shift, seed);
+        }
+        *budget = self.cut(left);
+        gap_bytes
     }
 
     /// In a forked child: the gap goes on, later ones are the child's own.
@@ -144,7 +162,8 @@ pub fn count_drawn(control: &Control, took_ns: u64) {
     control.drawing_ns.fetch_add(took_ns, Ordering::Relaxed);
     control.drawn_blocks.fetch_add(1, Ordering::Relaxed);
     let drawn = control.window_blocks.fetch_add(1, Ordering::Relaxed) + 1;
-    if drawn >= control.window_limit.load(Ordering::Relaxed).max(1) {
+    let limit = control.window_limit.load(Ordering::Relaxed).max(1);
+    if drawn >= limit {
         let shift = control.gap_shift.load(Ordering::Relaxed);
         if shift < MOST_GAP_SHIFT
             && control
@@ -152,7 +171,7 @@ pub fn count_drawn(control: &Control, took_ns: u64) {
                 .compare_exchange(shift, shift + 1, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            control.window_blocks.store(0, Ordering::Relaxed);
+            control.window_blocks.store(limit - limit / 4, Ordering::Relaxed);
         }
     }
 }
@@ -187,15 +206,15 @@ mod tests {
     #[test]
     fn weights_add_up_to_what_was_allocated_over_many_seeds() {
         // Sizes far below, around and above the mean gap of 16 KiB, mixed in one stream of allocations.
-        let sizes = [16u64, 200, 4096, 16_384, 100_000];
+        let sizes = [16u64, 200, 4096, 16_384, 100_000, 3 << 20];
         let (rounds, seeds) = (200, 400u64);
-        let mut estimates = [[0.0f64; 2]; 5];
+        let mut estimates = [[0.0f64; 2]; 6];
         for seed in 1..=seeds {
             let mut thread = Thread::new(seed);
-            let mut counted = [0.0; 5];
+            let mut counted = [0.0; 6];
             for round in 0..rounds {
-                // The gap changes while the program runs.
-                let shift = if round < rounds / 2 { 14 } else { 15 };
+                // The gap changes while the program runs; those of mean 1 MiB are cut.
+                let shift = [14, 20, 15, 10][round as usize / 10 % 4];
                 for (at, &size) in sizes.iter().enumerate() {
                     counted[at] += thread.allocate(size, shift).unwrap_or(0.0);
                 }
@@ -236,6 +255,23 @@ mod tests {
         }
         assert_eq!(budget.calls(), 5 + (3 << (CALL_BITS - 1)));
         assert_eq!(budget.left(), MOST_LEFT - (3 << (CALL_BITS + 3)));
+    }
+
+    #[test]
+    fn a_thread_in_a_long_gap_notices_that_gaps_are_short_now() {
+        let mut watched = 0;
+        for seed in 1..1000 {
+            let mut thread = Thread::new(seed);
+            thread.allocate(64, 20);
+            // A sixteenth of the gap, and blocks of twice the new mean: 1 - 1/e² of them are watched.
+            (0..1100).for_each(|_| drop(thread.allocate(64, 5)));
+            watched += (0..10).filter(|_| thread.allocate(64, 5).is_some()).count();
+        }
+        let expected = 9990.0 * (1.0 - (-2.0f64).exp());
+        assert!(
+            (watched as f64 - expected).abs() < 5.0 * (expected * 0.135).sqrt(),
+            "{watched}, not {expected}"
+        );
     }
 
     #[test]

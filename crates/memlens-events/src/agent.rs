@@ -76,8 +76,8 @@ pub const MAX_STACK_BYTES: usize = 16 << 10;
 
 /// In [`Control::gap_shift`]: nothing is drawn by bytes.
 pub const NO_GAP: u32 = 64;
-/// Mean gaps are between 2 to this power bytes (16 KiB) …
-pub const LEAST_GAP_SHIFT: u32 = 14;
+/// Mean gaps are between 2 to this power bytes, by which of the smallest blocks of glibc (24 bytes) 19 of 20 are watched, …
+pub const LEAST_GAP_SHIFT: u32 = 3;
 /// … and 2 to this power (64 GiB).
 pub const MOST_GAP_SHIFT: u32 = 36;
 

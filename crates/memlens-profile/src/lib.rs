@@ -48,7 +48,7 @@ pub use profile::{
     AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, HEAP_USED_BY, IN_KERNEL, Mark, Module,
     Object, ObjectBacking, ObjectPattern, PathCell, Profile, SourceLine, Stack, Thread,
 };
-pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
+pub use run_info::{Attribution, BurstInfo, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{
     Existing, FORMAT_VERSION, OpenError, ProcessFolder, ProfileWriter, WriteError, keep_prediction,
     schema_markdown,

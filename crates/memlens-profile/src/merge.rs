@@ -8,8 +8,8 @@ use memlens_types::{AccessKind, Counts, ObjectKind};
 use crate::merged_slices::MergedSlices;
 use crate::sum_of_known;
 use crate::{
-    AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Field, FieldIx, FieldUse, Frame, FrameIx, Module,
-    ModuleIx, Object, ObjectIx, ObjectPattern, PathCell, PathIx, Profile, SamplingInfo, SliceUse, SourceLine,
+    AccessPattern, BurstInfo, CallPath, Cell, CodeIx, CodeLocation, Field, FieldIx, FieldUse, Frame, FrameIx,
+    Module, ModuleIx, Object, ObjectIx, ObjectPattern, PathCell, PathIx, Profile, SliceUse, SourceLine,
     Stack, StackIx, Thread, ThreadIx,
 };
 
@@ -398,6 +398,9 @@ impl Merger {
         if self.position > 0 {
             run.heap_peak_bytes = sum_of_known(run.heap_peak_bytes, profile.run.heap_peak_bytes);
         }
+        if self.position > 0 {
+            run.bursts = BurstInfo::together(run.bursts, profile.run.bursts);
+        }
         if self.position > 0
             && let (Some(sum), Some(part)) = (&mut run.effective_bursts, profile.run.effective_bursts)
         {
@@ -430,9 +433,12 @@ impl Merger {
             && let (Some(sum), Some(part)) = (&mut run.sampling, &profile.run.sampling)
         {
             // Each process's part in proportion to its time.
-            let weighted = |sum: &SamplingInfo| sum.overhead.map(|overhead| overhead * sum.cost as f64);
-            let whole = (sum.cost.saturating_add(part.cost)).max(1) as f64;
-            sum.overhead = weighted(sum).zip(weighted(part)).map(|(a, b)| (a + b) / whole);
+            let [ours, theirs] = [&*sum, part].map(|of| of.cost as f64);
+            let both =
+                |a: Option<f64>, b: Option<f64>| Some((a? * ours + b? * theirs) / (ours + theirs).max(1.0));
+            let overhead = both(sum.overhead, part.overhead);
+            sum.allocations_overhead = both(sum.allocations_overhead, part.allocations_overhead);
+            sum.overhead = overhead;
             sum.frequency_changes += part.frequency_changes;
             sum.samples += part.samples;
             sum.cost += part.cost;

@@ -46,6 +46,9 @@ pub struct RunInfo {
     /// How samples were taken; `None` in modes that see every access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingInfo>,
+    /// In mode `burst`: how much was recorded, and what that cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<BurstInfo>,
     /// In mode `burst`: how many bursts that stand for equally much wait tell as much (Kish's effective sample size, as
     /// in [`SamplingInfo::effective_samples`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,11 +89,18 @@ impl RunInfo {
         self.has_translation_stalls = made.has_translation_stalls;
     }
 
-    /// How the note begins that says how many bursts there were, and what they cost.
-    pub const RECORDED: &str = "Recorded: ";
+    /// How the note begins that says what numbers from bursts are.
+    pub const RECORDED: &str = "Counts are estimates ";
 
     /// In mode `burst`: if bursts tell less than as many that stand for equal parts of the run, even what comes first may be chance.
     pub const RELIABLE_BURSTS: f64 = 5.0;
+
+    /// The part of the program's processor time that recording cost it, 0 to 1: an estimate. `None`: not known, as in exact mode.
+    pub fn overhead(&self) -> Option<f64> {
+        let of_samples =
+            |sampling: &SamplingInfo| Some(sampling.overhead? + sampling.allocations_overhead.unwrap_or(0.0));
+        self.bursts.map(|bursts| bursts.overhead()).or_else(|| of_samples(self.sampling.as_ref()?))
+    }
 
     /// In mode `burst`: as how many bursts that stand for equal parts of the run those tell that there are, where that is
     /// so few that a phase of a tenth of the run may be missing.
@@ -153,9 +163,61 @@ pub struct SamplingInfo {
     /// `sample_cost_seconds`.
     #[serde(default)]
     pub overhead: Option<f64>,
+    /// The part that watching allocations cost it besides, likewise, but for the few instructions of each call that is not watched; `None`: none are
+    /// watched, or that is not known.
+    #[serde(default)]
+    pub allocations_overhead: Option<f64>,
     /// How often the frequency was changed to stay within the budget.
     #[serde(default)]
     pub frequency_changes: u64,
+}
+
+/// How much bursts recorded, and what that cost the program. Times: seconds of its processor time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BurstInfo {
+    /// How many bursts there were.
+    pub bursts: u64,
+    /// Accesses in them.
+    pub references: u64,
+    /// All that was seen of the program's time.
+    pub program_seconds: f64,
+    /// What bursts took of that. The program goes on in them, …
+    pub inside_seconds: f64,
+    /// … so that they cost it less: all but what it would have taken natively.
+    pub cost_seconds: f64,
+    /// What reports of watched allocations cost it, as measured in it; not the few instructions of each call that is not watched. `None`: none are watched.
+    pub allocations_seconds: Option<f64>,
+}
+
+impl BurstInfo {
+    /// The part of the program's processor time that it was recorded in, 0 to 1.
+    pub fn inside(&self) -> f64 {
+        self.inside_seconds / self.program_seconds.max(1e-9)
+    }
+
+    /// The part that recording cost it, 0 to 1.
+    pub fn overhead(&self) -> f64 {
+        (self.cost_seconds + self.allocations_seconds.unwrap_or(0.0)) / self.program_seconds.max(1e-9)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.bursts += other.bursts;
+        self.references += other.references;
+        self.program_seconds += other.program_seconds;
+        self.inside_seconds += other.inside_seconds;
+        self.cost_seconds += other.cost_seconds;
+        let allocations = [self.allocations_seconds, other.allocations_seconds].into_iter().flatten();
+        self.allocations_seconds = allocations.reduce(|a, b| a + b);
+    }
+
+    /// Those of two profiles together.
+    pub fn together(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        let mut sum = a.or(b)?;
+        if let (Some(_), Some(b)) = (a, b) {
+            sum.add(&b);
+        }
+        Some(sum)
+    }
 }
 
 impl SamplingInfo {

@@ -1,7 +1,8 @@
 //! The lines above every table: what ran, on which machine, how much, how well attributed.
 
 use memlens_profile::{
-    CacheInfo, IN_KERNEL, Latencies, MachineInfo, Mark, Profile, RunInfo, SampleUnit, SamplingInfo, TlbInfo,
+    BurstInfo, CacheInfo, IN_KERNEL, Latencies, MachineInfo, Mark, Profile, RunInfo, SampleUnit,
+    SamplingInfo, TlbInfo,
 };
 use memlens_types::{Counts, ObjectKind, Sampled};
 use unicode_width::UnicodeWidthStr;
@@ -108,6 +109,7 @@ pub(crate) fn facts(profile: &Profile, width: usize) -> Vec<Fact> {
     if !is_empty {
         facts.push((if run.estimated { "estimated" } else { "counted" }, counted_pieces(&known)));
     }
+    facts.push(("recorded", run.bursts.as_ref().map(recorded_pieces).unwrap_or_default()));
     if let Some(sampling) = &run.sampling {
         facts.push(("sampled", sampled_pieces(profile, sampling)));
         facts.push(("found by", found_pieces(&totals.sampled, computation(profile))));
@@ -259,13 +261,49 @@ fn sampled_pieces(profile: &Profile, sampling: &SamplingInfo) -> Vec<String> {
         changes => format!("{frequency} a second at the end (changed {})", plural(changes, "time")),
     }));
     if let (Some(overhead), Some(cost)) = (sampling.overhead, sampling.sample_cost_seconds) {
-        pieces.push(format!("cost the program about {:.1} % ({:.0} µs each)", 100.0 * overhead, 1e6 * cost));
+        let allocations = sampling.allocations_overhead;
+        pieces.push(cost_piece(overhead, &format!("samples ({:.0} µs each)", 1e6 * cost), allocations));
     }
     pieces.push(plural(sampling.lost, "lost sample"));
     if sampling.throttled > 0 {
         pieces.push(format!("slowed down by the kernel {}", plural(sampling.throttled, "time")));
     }
     pieces
+}
+
+/// How much bursts recorded, and at what price.
+fn recorded_pieces(bursts: &BurstInfo) -> Vec<String> {
+    if bursts.bursts == 0 {
+        return Vec::new();
+    }
+    let cost = bursts.cost_seconds / bursts.program_seconds.max(1e-9);
+    let allocations = bursts.allocations_seconds.map(|seconds| seconds / bursts.program_seconds.max(1e-9));
+    vec![
+        format!(
+            "{} with {}, in {:.1} % of {} of processor time",
+            plural(bursts.bursts, "burst"),
+            plural(bursts.references, "access"),
+            100.0 * bursts.inside(),
+            seconds(bursts.program_seconds)
+        ),
+        cost_piece(cost, "bursts", allocations),
+    ]
+}
+
+/// What recording cost the program, and what of that. Parts of its processor time.
+fn cost_piece(main: f64, what: &str, allocations: Option<f64>) -> String {
+    let percent = |part: f64| format!("{:.1}", 100.0 * part);
+    match allocations.filter(|&part| part >= 0.0005) {
+        Some(part) => {
+            let both = percent(main + part);
+            format!(
+                "cost the program about {both} %: {what} {}, watched allocations {}",
+                percent(main),
+                percent(part)
+            )
+        }
+        None => format!("cost the program about {} %: {what}", percent(main)),
+    }
 }
 
 /// Samples that wait for no data.

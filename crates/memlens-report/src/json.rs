@@ -169,6 +169,15 @@ fn run(profile: &Profile) -> Value {
         "memlens_version": run.memlens_version,
         "notes": run.notes,
         "marks": marks,
+        "bursts": run.bursts.as_ref().map(|bursts| json!({
+            "bursts": bursts.bursts,
+            "references": bursts.references,
+            "program_seconds": bursts.program_seconds,
+            "inside_seconds": bursts.inside_seconds,
+            "cost_seconds": bursts.cost_seconds,
+            "allocations_seconds": bursts.allocations_seconds,
+            "overhead": bursts.overhead(),
+        })),
         "effective_bursts": run.effective_bursts,
         "heap_peak_bytes": run.heap_peak_bytes,
         "core_cycles": run.core_cycles,
@@ -188,6 +197,7 @@ fn run(profile: &Profile) -> Value {
             "own_cpu_seconds": sampling.own_cpu_seconds,
             "sample_cost_seconds": sampling.sample_cost_seconds,
             "overhead": sampling.overhead,
+            "allocations_overhead": sampling.allocations_overhead,
             "frequency_changes": sampling.frequency_changes,
         })),
     })

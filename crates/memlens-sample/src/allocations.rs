@@ -152,6 +152,12 @@ impl AllocationSource {
         self.agent.as_ref().map_or(0, |agent| agent.losses().bursts)
     }
 
+    /// What reports of drawn blocks have cost the program so far, in seconds of its processor time; None: no blocks are drawn.
+    pub fn drawing_seconds(&self) -> Option<f64> {
+        let agent = self.agent.as_ref().filter(|_| matches!(self.watch, Watch::Sampled))?;
+        Some(agent.drawing_cost().as_secs_f64())
+    }
+
     /// The part of each thread's time that bursts may take from now on, 0 to 1.
     pub fn set_burst_share(&self, share: f64) {
         if let Some(agent) = &self.agent {

@@ -470,16 +470,22 @@ impl SampleSession {
     /// The first of them, of samples that cost what was measured.
     fn overhead(&self) -> f64 {
         let counts = self.recording.counts();
-        let event = self.collector.event();
         let spent = self.pacing.spent();
+        let seconds = self.sampled_seconds();
+        let paid = counts.samples as f64 * self.pacing.sample_cost_seconds() + spent.switch_seconds;
+        if seconds > 0.0 { paid / seconds } else { 0.0 }
+    }
+
+    /// The program's processor time that was sampled, in seconds.
+    fn sampled_seconds(&self) -> f64 {
+        let counts = self.recording.counts();
+        let event = self.collector.event();
         // Every second of it has so many samples; those of a clock say themselves how long it was.
         let seconds = match event.unit {
             SampleUnit::Nanoseconds => counts.cost as f64 / 1e9,
             SampleUnit::Events => counts.samples as f64 / event.frequency_hz.max(1) as f64,
         };
-        let seconds = seconds.max(spent.cpu_seconds);
-        let paid = counts.samples as f64 * self.pacing.sample_cost_seconds() + spent.switch_seconds;
-        if seconds > 0.0 { paid / seconds } else { 0.0 }
+        seconds.max(self.pacing.spent().cpu_seconds)
     }
 
     /// Of how much of the program its agent tells; None: that is not known, or the kernel samples.
@@ -540,10 +546,15 @@ impl SampleSession {
                 own_cpu_seconds: Some(own_cpu),
                 sample_cost_seconds: costs.map(|(_, sample_seconds)| sample_seconds),
                 overhead: costs.map(|(overhead, _)| overhead),
+                allocations_overhead: self
+                    .allocations
+                    .drawing_seconds()
+                    .map(|cost| cost / self.sampled_seconds().max(1e-9)),
                 frequency_changes: self.pacing.changes(),
                 ..SamplingInfo::default()
             },
         );
+        profile.run.bursts = self.bursts().map(|counts| counts.info(self.allocations.drawing_seconds()));
         profile.attribution.lost_events = losses.lost + losses.damaged + self.allocations.lost();
         let counts = self.recording.counts();
         profile.run.notes.extend(self.allocations.notes(counts.watched_blocks, counts.programs));

@@ -2,7 +2,7 @@
 
 use memlens_events::agent::BurstHead;
 use memlens_events::burst::End;
-use memlens_profile::RunInfo;
+use memlens_profile::{BurstInfo, RunInfo};
 
 use super::weights::{Content, Speed, Weight};
 
@@ -63,6 +63,19 @@ impl BurstCounts {
         self.period_ns += head.period_ns;
         if let Some(end) = End::of(head.end) {
             self.ends[end as usize] += 1;
+        }
+    }
+
+    /// What a profile says of that. `allocations_seconds`: what watching these cost.
+    pub fn info(&self, allocations_seconds: Option<f64>) -> BurstInfo {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        BurstInfo {
+            bursts: self.bursts,
+            references: self.references,
+            program_seconds: seconds(self.own_ns + self.period_ns),
+            inside_seconds: seconds(self.own_ns),
+            cost_seconds: seconds(self.cost_ns),
+            allocations_seconds,
         }
     }
 
@@ -131,17 +144,13 @@ impl BurstCounts {
             notes.push(format!("No burst was recorded: {why}"));
             return notes;
         }
-        let of_time = 100.0 * self.own_ns as f64 / time_ns;
-        let cost = 100.0 * self.cost_ns as f64 / time_ns;
         notes.push(format!(
-            "{}{} with {}, in {of_time:.1} % of the program's processor time, of which they cost {cost:.1}: it goes on in them. Counts \
-             are estimates from them for the whole run; shares and ratios are surer than totals, which came out at 0.4 to 2.8 \
+            "{}for the whole run: shares and ratios are surer than totals, which came out at 0.4 to 2.8 \
              times the true ones where that was checked, those of what is done in moments at ten times. The program's own speed was \
-             measured behind {} of the bursts.",
+             measured behind {} of {}.",
             RunInfo::RECORDED,
+            self.measured,
             counted(self.bursts, "burst"),
-            counted(self.references, "access"),
-            self.measured
         ));
         notes.extend(little_of_calls);
         let early = [
@@ -303,9 +312,9 @@ mod tests {
         let mut counts =
             BurstCounts { bursts: 60, references: 600_000_000, measured: 30, ..BurstCounts::default() };
         let first = |counts: &BurstCounts| counts.notes(None).first().cloned().unwrap_or_default();
-        assert!(first(&counts).starts_with("Recorded: 60 bursts"));
+        assert!(first(&counts).starts_with("Counts are estimates for the whole run"));
         (counts.own_ns, counts.calls_ns) = (1_000_000_000, 400_000);
-        assert!(first(&counts).starts_with("Recorded"), "calls took 0.0 %");
+        assert!(first(&counts).starts_with(RunInfo::RECORDED), "calls took 0.0 %");
         (counts.calls_ns, counts.unmet_ns) = (4_000_000, 100_000_000);
         assert!(first(&counts).starts_with("10 % of the processor time went by in code that no burst met"));
         counts.measured = 2;
@@ -314,7 +323,7 @@ mod tests {
         assert!(first(&counts).starts_with("30 % of the processor time went by in code that no burst met"));
         (counts.calls_ns, counts.unmet_ns, counts.measured) = (0, 0, 30);
         counts.ends[End::SystemCall as usize] = 31;
-        assert!(first(&counts).starts_with("Recorded"), "long enough");
+        assert!(first(&counts).starts_with(RunInfo::RECORDED), "long enough");
         counts.references = 60 * 6 + 1;
         assert!(
             first(&counts).contains("at system calls, after 7 accesses in the mean"),
@@ -322,7 +331,7 @@ mod tests {
             first(&counts)
         );
         counts = BurstCounts { references: 600_000_000, measured: 12, ..counts };
-        assert!(first(&counts).starts_with("Recorded"));
+        assert!(first(&counts).starts_with(RunInfo::RECORDED));
         counts.measured = 11;
         let unmeasured = counts.unmeasured_note().expect("it is little");
         assert!(
