@@ -1,5 +1,6 @@
 //! A function's basic blocks and the edges between them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
@@ -335,6 +336,20 @@ pub fn calls_alike(architecture: Architecture, code: &[u8], start: u64, return_a
     };
     let target = calls.iter().find(|(_, returns)| *returns == return_address).map(|it| it.0);
     calls.iter().filter(|it| Some(it.0) == target).map(|it| it.1).collect()
+}
+
+/// Where a function's code calls, or jumps out of its `code`, directly: each place once, rising.
+pub fn functions_called(architecture: Architecture, code: &[u8], start: u64) -> Vec<u64> {
+    fn targets<I: Step>(instructions: impl Iterator<Item = I>) -> BTreeSet<u64> {
+        instructions.filter_map(|it| call_target(&it).or_else(|| jump_target(&it))).collect()
+    }
+    let own = start..start.saturating_add(code.len() as u64);
+    let mut targets = match architecture {
+        Architecture::X86_64 => targets(Decoder::with_ip(64, code, start, DecoderOptions::NONE).into_iter()),
+        Architecture::AArch64 => targets(A64Instruction::all(code, start)),
+    };
+    targets.retain(|target| !own.contains(target));
+    targets.into_iter().collect()
 }
 
 /// Where a direct jump goes, conditional or not.

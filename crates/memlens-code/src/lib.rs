@@ -77,8 +77,8 @@ pub use aarch64::A64Instruction;
 pub use address_source::{AddressSource, LoopCode, LoopPlaces};
 pub use architecture::Architecture;
 pub use control_flow::{
-    Block, ControlFlow, LINKAGE_STUB_BYTES, Step, call_target, calls_alike, is_fused, is_return, jump_target,
-    linkage_cell,
+    Block, ControlFlow, LINKAGE_STUB_BYTES, Step, call_target, calls_alike, functions_called, is_fused,
+    is_return, jump_target, linkage_cell,
 };
 pub use destination::{Base, Destination, Register};
 pub use effects::{Effects, Leads, Order, RegisterSet, Unit, effects};

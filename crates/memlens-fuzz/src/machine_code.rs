@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use memlens_code::{
     Architecture, Callee, ControlFlow, FunctionCode, FunctionParts, LoopCode, Loops, Register, RegisterSet,
-    SampleSkid, Step, Surroundings, Transfer, calls_alike, effects, immediate_dominators, linkage_cell,
-    points_to, result_destinations, returns_first_argument, slot_destinations,
+    SampleSkid, Step, Surroundings, Transfer, calls_alike, effects, functions_called, immediate_dominators,
+    linkage_cell, points_to, result_destinations, returns_first_argument, slot_destinations,
 };
 use memlens_prefetch::{Detour, Function, Jump, jumps, plan};
 
@@ -245,7 +245,11 @@ fn check_questions(of: Architecture, pcs: impl Iterator<Item = u64>, parts: &[(u
         let _ = result_destinations(of, code, start, pc, &|_| pc % 2 == 0);
         let _ = returns_first_argument(of, code, start, &|_| pc % 2 == 0);
         let _ = slot_destinations(of, code, start, pc, (of.stack_pointer(), 24), &|_| false);
-        let _ = (linkage_cell(of, code, start), calls_alike(of, code, start, pc));
+        let _ = (
+            linkage_cell(of, code, start),
+            calls_alike(of, code, start, pc),
+            functions_called(of, code, start),
+        );
         let _ = function.origin(pc, Register(1), &mut |_, _| None::<()>);
     }
 }

@@ -96,23 +96,20 @@ impl ProfileBuilder {
                 continue;
             }
             let (object, sampled) = self.namer.object(&key, tally.sampled, files, recording.heap());
+            let has_pointer = object.has_pointer();
             let object = self.rows.number(object);
             let code = self.rows.code_of((key.code, key.operand), files);
             let missing = match &key.spot {
                 Spot::Block { site, memory } if !recording.heap().detail(*site).is_mapping => {
                     let pointer = self.namer.unwatched(&key, memory, files);
-                    let pointer = self.rows.number(pointer);
-                    let area = BlockArea::of(&memory.area);
-                    self.rows.unseen.watched(
-                        (pointer, code),
-                        area,
-                        object,
-                        sampled.cost as f64,
-                        tally.unseen,
-                    );
+                    if pointer.has_pointer() {
+                        let pointer = (self.rows.number(pointer), code);
+                        let area = BlockArea::of(&memory.area);
+                        self.rows.unseen.watched(pointer, area, object, sampled.cost as f64, tally.unseen);
+                    }
                     Missing::Nothing
                 }
-                Spot::Heap(memory) => {
+                Spot::Heap(memory) if has_pointer => {
                     let area = BlockArea::of(&memory.area);
                     self.rows.unseen.unwatched((object, code), area, sampled.cost as f64, &tally.pages);
                     Missing::Watch(area)
@@ -149,6 +146,7 @@ impl ProfileBuilder {
             let pattern_owner = bursts.pattern_owner(&cell);
             let BurstCell { key, seen, unseen_part, spread, kind, size_bytes, number, pages, .. } = cell;
             let (object, _) = self.namer.object(&key, Sampled::default(), files, recording.heap());
+            let has_pointer = object.has_pointer();
             let object = rows.number(object);
             rows.saw(object, seen);
             rows.pattern_owners.insert(pattern_owner, object);
@@ -156,12 +154,15 @@ impl ProfileBuilder {
             let code = rows.code_at((key.code, key.operand.unwrap_or(0), kind, size_bytes));
             let missing = match &key.spot {
                 Spot::Block { site, memory } if !recording.heap().detail(*site).is_mapping => {
-                    let pointer = rows.number(self.namer.unwatched(&key, memory, files));
-                    let area = BlockArea::of(&memory.area);
-                    rows.unseen.watched((pointer, code), area, object, accesses, accesses * unseen_part);
+                    let pointer = self.namer.unwatched(&key, memory, files);
+                    if pointer.has_pointer() {
+                        let pointer = (rows.number(pointer), code);
+                        let area = BlockArea::of(&memory.area);
+                        rows.unseen.watched(pointer, area, object, accesses, accesses * unseen_part);
+                    }
                     Missing::Nothing
                 }
-                Spot::Heap(memory) => {
+                Spot::Heap(memory) if has_pointer => {
                     let area = BlockArea::of(&memory.area);
                     rows.unseen.unwatched((object, code), area, accesses, &pages);
                     Missing::Watch(area)

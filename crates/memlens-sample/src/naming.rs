@@ -5,7 +5,7 @@
 //! | image | the variable by symbol or debug information, else the section |
 //! | frame | the local that covers the bytes, else the frame |
 //! | thread-local | the executable's variable at the distance from the thread pointer |
-//! | heap, anonymous memory | `heap through POINTER`: the variable through which it was reached |
+//! | heap, anonymous memory | `heap through POINTER`: the variable through which it was reached; of `malloc`, `free` and what works for them: the allocator's data |
 //! | lost address | the same, if the code names a pointer or a variable |
 //! | no access | `computation`, `jumps, calls and returns`, or `system calls`: no data's cost |
 //!
@@ -75,6 +75,12 @@ impl NamedObject {
             access_path: None,
             unknown_reason: None,
         }
+    }
+
+    /// Whether it is memory of the heap of which it is known only what leads to it, so that other blocks to which that leads say more. An allocator's data
+    /// are no blocks.
+    pub fn has_pointer(&self) -> bool {
+        self.kind == ObjectKind::Heap
     }
 
     fn unknown(reason: &str) -> Self {
@@ -171,7 +177,7 @@ impl Namer {
             Spot::Frame { file, svma, cfa_offset } => (in_frame(*file, *svma, *cfa_offset, files), sampled),
             Spot::Stack => (NamedObject::new(ObjectKind::Stack, "stack outside known frames"), sampled),
             Spot::Block { site, .. } => (self.sites.object(*site, heap, files), sampled),
-            Spot::Heap(memory) => (self.in_heap(memory.user, key.code, operand, files), sampled),
+            Spot::Heap(memory) => (self.in_heap(memory, key.code, operand, files), sampled),
             Spot::Area(area) => (self.in_area(area, key.code, operand, files), sampled),
             Spot::ThreadLocal { file, offset } => {
                 let unnamed = || NamedObject::new(ObjectKind::Tls, THREAD_LOCAL);
@@ -206,7 +212,7 @@ impl Namer {
     /// What a watched block would be called if its allocation were not known: samples of blocks like it that were
     /// not watched have this name.
     pub fn unwatched(&mut self, key: &TallyKey, memory: &HeapMemory, files: &Files) -> NamedObject {
-        self.in_heap(memory.user, key.code, operand_of(key, files), files)
+        self.in_heap(memory, key.code, operand_of(key, files), files)
     }
 
     fn in_area(
@@ -221,19 +227,22 @@ impl Namer {
             Area::Stack => NamedObject::new(ObjectKind::Stack, "stack outside known frames"),
             // As exact mode calls it.
             Area::File(name) => NamedObject::new(ObjectKind::Mmap, format!("mapping of {name}")),
-            Area::Break | Area::Anonymous => self.in_heap(None, code, operand, files),
+            area => self.in_heap(&HeapMemory { area: area.clone(), user: None }, code, operand, files),
         }
     }
 
-    /// Memory of the heap, by the pointer that an instruction uses, or that `user`'s call gives its function; else by the function.
+    /// Memory of the heap, by the pointer that an instruction uses, or that its user's call gives its function; else by the function.
     fn in_heap(
         &mut self,
-        user: Option<Code>,
+        memory: &HeapMemory,
         code: Code,
         operand: Option<MemoryOperand>,
         files: &Files,
     ) -> NamedObject {
-        let (user, pointer) = match user {
+        if self.sites.is_allocators(memory.user.unwrap_or(code), files) {
+            return allocators(&memory.area);
+        }
+        let (user, pointer) = match memory.user {
             Some(call) => {
                 let stores = operand.is_none_or(|operand| operand.writes);
                 (call, self.given(call, argument(code, stores, files), files))
@@ -267,6 +276,9 @@ impl Namer {
             && let Some(svma) = fixed_base(mapped, &operand)
         {
             return (in_image(file, svma, files), by_code);
+        }
+        if self.sites.is_allocators(code, files) {
+            return (allocators(points_to.unwrap_or(&Area::Break)), by_code);
         }
         match (self.pointer(code, operand, files), points_to) {
             (Some((pointer, symbols)), _) => (through(&pointer, &symbols, code.0), by_code),
@@ -423,6 +435,12 @@ pub fn of_identity(file: u32, identity: &Identity, files: &Files) -> NamedObject
         },
         _ => NamedObject::unknown(NO_CLAIM),
     }
+}
+
+/// What an allocator keeps between blocks, and in those that are free: their links, their sizes. As exact mode calls it.
+fn allocators(area: &Area) -> NamedObject {
+    let where_it_lies = if *area == Area::Break { "brk heap" } else { "mapped" };
+    NamedObject::new(ObjectKind::Mmap, format!("allocator data ({where_it_lies})"))
 }
 
 /// `heap through column`.

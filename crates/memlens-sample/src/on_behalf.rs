@@ -1,6 +1,7 @@
 //! Functions of the C library that work on whatever memory their callers give them: who called says more of that than they do.
 
 use memlens_code::{Architecture, Register};
+use memlens_symbols::Module;
 
 use crate::address_space::Code;
 use crate::modules::Files;
@@ -60,9 +61,17 @@ fn plain_name(name: &str) -> Option<&'static str> {
         .find(|plain| name.strip_prefix(plain).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')))
 }
 
+fn plain_name_in(symbols: &Module, svma: u64) -> Option<&'static str> {
+    plain_name(symbols.function_at(svma)?.name.as_deref()?)
+}
+
 fn plain_name_at((file, svma): Code, files: &Files) -> Option<&'static str> {
-    let function = files.get(file?)?.symbols()?.function_at(svma)?;
-    plain_name(function.name.as_deref()?)
+    plain_name_in(files.get(file?)?.symbols()?, svma)
+}
+
+/// Whether code of a file is of one of them.
+pub fn is_plain(symbols: &Module, svma: u64) -> bool {
+    plain_name_in(symbols, svma).is_some()
 }
 
 /// Whether code is of one of them.

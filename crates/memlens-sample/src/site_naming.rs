@@ -10,9 +10,11 @@ use memlens_types::ObjectKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
+use crate::address_space::Code;
 use crate::heap::{Heap, Stored};
 use crate::modules::{Files, MappedFile};
 use crate::naming::{HeldType, NamedObject, in_frame, in_image, place_in};
+use crate::on_behalf::is_plain;
 
 /// An allocation site as an object knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,11 +27,17 @@ pub struct NamedSite {
     pub named_at: Option<u32>,
 }
 
+/// So many calls away from an allocation function code still works for it. What is farther away prints complaints.
+const HELPING_CALLS: usize = 2;
+
 /// What of a file is an allocator's.
 #[derive(Debug)]
 struct Allocators {
     /// Where allocation functions begin.
     starts: FxHashSet<u64>,
+    /// Where these begin, and what works for them: functions that they call, and that these call. In the C library
+    /// `malloc` calls `_int_malloc`, and that `unlink_chunk`, which have no names there mostly.
+    functions: FxHashSet<u64>,
     /// How names of other functions of theirs do.
     namespaces: Vec<&'static str>,
 }
@@ -41,11 +49,33 @@ impl Allocators {
         let met = symbols.entry_points(&names);
         let namespaces: FxHashSet<&str> =
             met.iter().flat_map(|point| alloc_functions::namespaces(names[point.index])).collect();
-        Self {
-            starts: met.iter().map(|point| point.svma).collect(),
-            namespaces: namespaces.into_iter().collect(),
+        let starts: FxHashSet<u64> = met.iter().map(|point| point.svma).collect();
+        let mut functions = starts.clone();
+        let mut last: Vec<u64> = starts.iter().copied().collect();
+        for _ in 0..HELPING_CALLS {
+            let called = last.iter().flat_map(|&start| called_from(start, symbols));
+            last = called.filter(|&function| functions.insert(function)).collect();
         }
+        Self { starts, functions, namespaces: namespaces.into_iter().collect() }
     }
+
+    /// Whether a function works for the allocator and for nobody else.
+    fn has(&self, function: &FunctionRef) -> bool {
+        let begins = |name: &Arc<str>| self.namespaces.iter().any(|begin| name.starts_with(begin));
+        self.functions.contains(&function.start) || function.raw_name.as_ref().is_some_and(begins)
+    }
+}
+
+/// The functions that the one beginning at `start` calls directly, but for those of the C library that work on whatever memory they are given.
+fn called_from(start: u64, symbols: &Module) -> Vec<u64> {
+    let code = || {
+        let function = symbols.function_at(start).filter(|function| function.start == start)?;
+        let code = symbols.code(start, function.end)?;
+        Some(memlens_code::functions_called(symbols.architecture()?, code, start))
+    };
+    let mut called = code().unwrap_or_default();
+    called.retain(|&target| !is_plain(symbols, target));
+    called
 }
 
 /// Names sites, each once.
@@ -126,10 +156,7 @@ impl SiteNamer {
     /// them, and is on no stack.
     fn is_of_allocator(&mut self, key: u64, files: &Files) -> bool {
         self.allocator_at(key, files).is_some_and(|(allocators, function)| {
-            let begins = |name: &Arc<str>| allocators.namespaces.iter().any(|begin| name.starts_with(begin));
-            !allocators.namespaces.is_empty()
-                && (allocators.starts.contains(&function.start)
-                    || function.raw_name.as_ref().is_some_and(begins))
+            !allocators.namespaces.is_empty() && allocators.has(&function)
         })
     }
 
@@ -137,6 +164,14 @@ impl SiteNamer {
     fn is_allocator(&mut self, key: u64, files: &Files) -> bool {
         self.allocator_at(key, files)
             .is_some_and(|(allocators, function)| allocators.starts.contains(&function.start))
+    }
+
+    /// Whether an instruction works for an allocator.
+    pub fn is_allocators(&mut self, (file, svma): Code, files: &Files) -> bool {
+        let Some(file) = file else { return false };
+        let Some(symbols) = files.get(file).and_then(|mapped| mapped.symbols()) else { return false };
+        let allocators = self.allocators.entry(file).or_insert_with(|| Allocators::of(symbols));
+        symbols.function_at(svma).is_some_and(|function| allocators.has(&function))
     }
 
     /// The function that a return address lies in, and what of its file is an allocator's.
