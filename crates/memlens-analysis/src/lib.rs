@@ -26,9 +26,10 @@
 //! | [`Remedy::Shorten`] | they are, on short ways that each begin anew and may end early: buckets of a hash table, binary trees | of these misses those of all nodes but one, or of two levels of three |
 //! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing), in the same object or beside it | these misses |
 //! | [`Remedy::PerThread`] | they do for bytes that several threads write | these misses |
+//! | [`Remedy::Allocate`] | `malloc` and `free` wait for what they keep in the heap | these accesses |
 //! | [`Remedy::Place`] | pages lie in another memory node (NUMA) than the one that misses them most | what they wait longer for it |
 //!
-//! What glibc's malloc and the dynamic linker access has findings of huge pages only: their code is nobody's to change. Nor are the loops
+//! What glibc's malloc and the dynamic linker access has findings of huge pages only, and of fewer calls: their code is nobody's to change. Nor are the loops
 //! of its functions for memory and strings.
 //!
 //! Bursts tell nothing of sets, so [`Remedy::Pad`] is of exact profiles only. Last levels are left out: where a line lies in
@@ -37,6 +38,7 @@
 //! Knows neither collectors nor terminals; profiles that count no misses have no findings.
 #![forbid(unsafe_code)]
 
+mod allocate;
 mod chase;
 mod nodes;
 mod pad;
@@ -55,6 +57,7 @@ use memlens_profile::{
 };
 use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
+pub use allocate::Allocating;
 pub use chase::{Nodes, Searched};
 pub use nodes::FirstTouch;
 pub use pad::{Level, SetConflict};
@@ -171,6 +174,13 @@ pub enum Remedy {
         /// nothing to copy, but less to look at.
         one_writer_each: bool,
     },
+    /// Fewer calls of `malloc` and `free`.
+    Allocate {
+        /// Blocks that the program had in all.
+        blocks: u64,
+        /// Who had most of them, at most three.
+        allocating: Vec<Allocating>,
+    },
     /// Pages in the memory node whose cores miss them.
     Place {
         /// Last-level misses to another node's memory, of the accesses meant.
@@ -198,6 +208,7 @@ impl Remedy {
             Self::Shorten { .. } => "shorten",
             Self::Separate { .. } => "separate",
             Self::PerThread { .. } => "per-thread",
+            Self::Allocate { .. } => "allocate-less",
             Self::Place { .. } => "place",
         }
     }
@@ -305,6 +316,7 @@ pub fn advice(profile: &Profile) -> Advice {
         found.extend(about.per_thread());
         found.extend(about.place());
     }
+    found.extend(allocate::fewer_calls(&known, &rows, &cells));
     let may_be_more = |finding: &Finding| {
         finding.is_seen_too_seldom(profile)
             && finding.counts.accesses() as f64 >= MUCH_USED * profile.totals().accesses() as f64
@@ -384,6 +396,9 @@ impl Known<'_> {
             (remedy, profile.translation_stall_cycles(counts))
         {
             return Some((stalls as f64 * walks_saved / core_cycles as f64).min(1.0));
+        }
+        if let Remedy::Allocate { .. } = remedy {
+            return self.stalled_part(counts);
         }
         let of = |wait: u64| counts.stall_cycles as f64 / wait.max(1) as f64;
         let stalled = of(profile.wait_cycles(counts));

@@ -45,8 +45,9 @@ pub use path_uses::{PathUse, PathUses};
 pub use pattern_index::PatternIndex;
 pub use prediction::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction};
 pub use profile::{
-    AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, HEAP_USED_BY, IN_KERNEL, Mark, Module,
-    Object, ObjectBacking, ObjectPattern, PathCell, Profile, SourceLine, Stack, Thread,
+    ALLOCATOR_DATA, AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, HEAP_USED_BY,
+    IN_KERNEL, Mark, Module, Object, ObjectBacking, ObjectPattern, PathCell, Profile, SourceLine, Stack,
+    Thread,
 };
 pub use run_info::{Attribution, BurstInfo, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{

@@ -132,6 +132,8 @@ pub struct SourceLine {
 pub const HEAP_THROUGH: &str = "heap through ";
 /// The same of one that is known by the function behind it, which uses it, alone.
 pub const HEAP_USED_BY: &str = "heap used by ";
+/// What the name of memory begins with that an allocator keeps for itself, beside and between blocks.
+pub const ALLOCATOR_DATA: &str = "allocator data";
 /// Why nothing is known of samples' data that were taken while the kernel worked for the program.
 pub const IN_KERNEL: &str = "in the kernel";
 

@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use memlens_code::{Architecture, FunctionCode, IndexExtension, MemoryOperand, Origin, Register};
 use memlens_objects::SiteId;
-use memlens_profile::{HEAP_THROUGH, HEAP_USED_BY, IN_KERNEL};
+use memlens_profile::{ALLOCATOR_DATA, HEAP_THROUGH, HEAP_USED_BY, IN_KERNEL};
 use memlens_static::{Identity, Part, StaticModule, Waited};
 use memlens_symbols::{Module, NamedPointer, TypeRef};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
@@ -440,7 +440,7 @@ pub fn of_identity(file: u32, identity: &Identity, files: &Files) -> NamedObject
 /// What an allocator keeps between blocks, and in those that are free: their links, their sizes. As exact mode calls it.
 fn allocators(area: &Area) -> NamedObject {
     let where_it_lies = if *area == Area::Break { "brk heap" } else { "mapped" };
-    NamedObject::new(ObjectKind::Mmap, format!("allocator data ({where_it_lies})"))
+    NamedObject::new(ObjectKind::Mmap, format!("{ALLOCATOR_DATA} ({where_it_lies})"))
 }
 
 /// `heap through column`.

@@ -40,6 +40,8 @@ struct Allocators {
     functions: FxHashSet<u64>,
     /// How names of other functions of theirs do.
     namespaces: Vec<&'static str>,
+    /// Whether the file is an allocator and nothing else, by its name: `libjemalloc.so.2`.
+    is_library: bool,
 }
 
 impl Allocators {
@@ -56,13 +58,17 @@ impl Allocators {
             let called = last.iter().flat_map(|&start| called_from(start, symbols));
             last = called.filter(|&function| functions.insert(function)).collect();
         }
-        Self { starts, functions, namespaces: namespaces.into_iter().collect() }
+        let name = symbols.name().rsplit('/').next().unwrap_or_default();
+        let is_library = !starts.is_empty() && name.contains("malloc") && name.contains(".so");
+        Self { starts, functions, namespaces: namespaces.into_iter().collect(), is_library }
     }
 
     /// Whether a function works for the allocator and for nobody else.
     fn has(&self, function: &FunctionRef) -> bool {
         let begins = |name: &Arc<str>| self.namespaces.iter().any(|begin| name.starts_with(begin));
-        self.functions.contains(&function.start) || function.raw_name.as_ref().is_some_and(begins)
+        self.is_library
+            || self.functions.contains(&function.start)
+            || function.raw_name.as_ref().is_some_and(begins)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Builder;
 use crate::address_space::{ALLOCATORS, ANONYMOUS, BREAK, LoadedModule};
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
-use memlens_profile::{Object, ObjectIx, SourceLine};
+use memlens_profile::{ALLOCATOR_DATA, Object, ObjectIx, SourceLine};
 use memlens_symbols::{Module, NamingCode, Receiver};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -216,13 +216,13 @@ impl<'a> Builder<'a> {
     fn mapping(&mut self, file: u32, site: Option<SiteId>) -> Object {
         let site_stack = site.map(|site| self.site_stack(site));
         let name = match (file, site) {
-            (BREAK, _) => "allocator data (brk heap)".to_owned(),
+            (BREAK, _) => format!("{ALLOCATOR_DATA} (brk heap)"),
             (ANONYMOUS, Some(site)) => return self.anonymous_mapping(site),
             (ALLOCATORS, Some(site)) => match self.naming_code(site, 0) {
-                NamingCode::Function(function) => format!("allocator data (mapped by {function})"),
-                NamingCode::Call(_) => "allocator data (mapped)".to_owned(),
+                NamingCode::Function(function) => format!("{ALLOCATOR_DATA} (mapped by {function})"),
+                NamingCode::Call(_) => format!("{ALLOCATOR_DATA} (mapped)"),
             },
-            (ALLOCATORS, None) => "allocator data (mapped)".to_owned(),
+            (ALLOCATORS, None) => format!("{ALLOCATOR_DATA} (mapped)"),
             (ANONYMOUS, None) => "anonymous mapping".to_owned(),
             (file, _) => format!("mapping of {}", self.space.file(file).unwrap_or("a file")),
         };

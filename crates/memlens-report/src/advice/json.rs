@@ -1,7 +1,7 @@
 //! Advice for programs.
 
 use memlens_analysis::{
-    Advice, Finding, LEAST_GAIN, LEAST_TIME_GAIN, Level, Nodes, Remedy, Searched, SetConflict,
+    Advice, Allocating, Finding, LEAST_GAIN, LEAST_TIME_GAIN, Level, Nodes, Remedy, Searched, SetConflict,
 };
 use memlens_profile::{ObjectIx, Profile};
 use serde_json::{Value, json};
@@ -103,6 +103,11 @@ pub fn advice_json(profile: &Profile, advice: &Advice) -> Value {
                 entry["true_sharing"] = (*true_sharing).into();
                 entry["writers"] = (*writers).into();
                 entry["fields"] = names(fields).into();
+            }
+            Remedy::Allocate { blocks, allocating } => {
+                entry["blocks"] = (*blocks).into();
+                let site = |it: &Allocating| json!({"objects": ids(profile, &it.row), "blocks": it.blocks, "bytes": it.bytes});
+                entry["allocating"] = allocating.iter().map(site).collect();
             }
             Remedy::Place { remote_misses, misplaced, users, first } => {
                 entry["remote_misses"] = (*remote_misses).into();

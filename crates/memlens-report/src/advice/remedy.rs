@@ -120,6 +120,11 @@ pub(super) fn to_do(profile: &Profile, finding: &Finding) -> String {
              and join them at the end; of a lock, or a count of readers, take it less often, have several, or let readers go without \
              writing (versions that they check, RCU)"
         }
+        Remedy::Allocate { .. } => {
+            "keep blocks and use them again, make several at a time (a pool, an arena, reserve), or put small ones into what points to them; \
+             what they compute besides is spared, too; another allocator is tried without building: LD_PRELOAD=libjemalloc.so.2 or \
+             libmimalloc.so.2, and memlens diff tells what that changes"
+        }
         Remedy::Place { first: Some(_), .. } => {
             "the kernel takes a page from the node of the thread that first touches it: let each thread fill the part that it works on (of OpenMP the \
              same schedule(static) for both loops), with threads bound to processors (OMP_PROC_BIND, taskset); of what is freed and allocated again, \

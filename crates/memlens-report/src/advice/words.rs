@@ -1,11 +1,11 @@
 //! A finding in words: what it is called, and what shows it.
 
-use memlens_analysis::{Finding, FirstTouch, Level, Nodes, Remedy, Searched, SetConflict};
+use memlens_analysis::{Allocating, Finding, FirstTouch, Level, Nodes, Remedy, Searched, SetConflict};
 use memlens_profile::place::{code_place, is_library, object_place, source_place};
 use memlens_profile::{CodeIx, FieldIx, Object, ObjectIx, PatternIndex, Profile};
 use memlens_types::PatternKind;
 
-use crate::number::{count as short_count, plural};
+use crate::number::{count as short_count, plural, size};
 use crate::row::{row_number, thread_title};
 
 /// How a gain in wait is to be read: how often lines go from core to core is known roughly, and how long that takes is no bound.
@@ -70,6 +70,7 @@ pub(super) fn title(profile: &Profile, finding: &Finding) -> String {
         Remedy::Separate { .. } => format!("false sharing in {name}"),
         Remedy::PerThread { one_writer_each: true, .. } => format!("threads hand {name} to each other"),
         Remedy::PerThread { .. } => format!("threads compete for {name}"),
+        Remedy::Allocate { .. } => "fewer calls of malloc and free".to_owned(),
         Remedy::Place { .. } => format!("{name} in the memory of the nodes that use it"),
     }
 }
@@ -166,6 +167,14 @@ pub(super) fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
                 false => who_writes(profile, *writers, fields),
             }
         ),
+        Remedy::Allocate { blocks, allocating } => format!(
+            "of {accesses} accesses to what the allocator keeps beside blocks and in free ones {} miss the first level, {} the last; most of {}{} blocks are {}",
+            part(counts.l1_misses()),
+            part(counts.llc_misses()),
+            if profile.run.estimated { "about " } else { "" },
+            short_count(*blocks),
+            allocating.iter().map(|it| who_allocates(profile, it)).collect::<Vec<_>>().join("; ")
+        ),
         Remedy::Place { remote_misses, misplaced, users, first } => format!(
             "{} lines of it come from another node's memory, {} of them to pages that their node misses most, by {}{}",
             short_count(*remote_misses),
@@ -200,6 +209,16 @@ pub(super) fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
         );
     }
     lines
+}
+
+/// `keys, 5.98M of 115 B, by main small.c:17`
+fn who_allocates(profile: &Profile, Allocating { row, blocks, bytes }: &Allocating) -> String {
+    let first = row.first().copied();
+    let name = first.map_or_else(|| "unnamed".to_owned(), |first| name(profile, first));
+    let object = first.and_then(|first| profile.objects.get(first.index()));
+    let place = object.and_then(|object| object_place(profile, object));
+    let place = place.map_or_else(String::new, |place| format!(", at {place}"));
+    format!("{name}, {} of {}{place}", short_count(*blocks), size(bytes / (*blocks).max(1)))
 }
 
 /// Who touched the pages first.

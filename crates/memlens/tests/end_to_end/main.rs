@@ -4,6 +4,7 @@
 mod support;
 
 mod advise;
+mod allocators;
 mod attached;
 mod burst;
 mod calibrate;
