@@ -14,9 +14,9 @@ use crate::sample::Event;
 use crate::streams::{self, say};
 
 /// A spread above which a latency that a core does not share is not believed.
-const PRIVATE_SPREAD: f64 = 0.2;
+pub const PRIVATE_SPREAD: f64 = 0.2;
 /// The same for what is shared with other cores.
-const SHARED_SPREAD: f64 = 0.6;
+pub const SHARED_SPREAD: f64 = 0.6;
 /// The part of memory's latency that a last level takes which is there: 0.1 to 0.35 on present machines.
 const MOST_OF_MEMORYS: f64 = 0.4;
 /// Instructions of a source line in the table: a round figure of optimised code.

@@ -8,7 +8,7 @@ use clap::Args;
 use memlens_sample::SampleSkid;
 use memlens_sim::{MachineDescription, MachineError};
 
-use crate::brief_calibration;
+use crate::brief_calibration::{self, Brief};
 use crate::calibrate;
 use crate::failure::{Failure, FailureKind};
 
@@ -67,7 +67,10 @@ impl MachineArgs {
             _ => None,
         };
         let is_brief = is_host && own.is_none() && wanted == Wanted::Own;
-        let calibration = if is_brief { brief_calibration::measured(&machine) } else { own };
+        let (calibration, assumed) = match is_brief.then(|| brief_calibration::measured(&machine)).flatten() {
+            Some(Brief { calibration, assumed }) => (Some(calibration), assumed),
+            None => (own, None),
+        };
         if is_host && wanted != Wanted::None {
             // What was measured takes its place.
             machine.assume_walks();
@@ -86,6 +89,11 @@ impl MachineArgs {
         if let Some(calibration) = &calibration {
             calibrate::apply(calibration, is_brief, &mut machine);
         }
+        machine.notes.extend(assumed.map(|what| {
+            format!(
+                "what {what} takes is assumed: it varied when the rest was measured, as the machine was busy"
+            )
+        }));
         machine.validate().map_err(|error| {
             Failure::new(FailureKind::Usage, format!("machine {} with these changes: {error}", machine.name))
         })?;

@@ -9,7 +9,7 @@ use memlens_calibrate::Calibration;
 use memlens_sim::{CacheDescription, MachineDescription, TlbDescription};
 
 use super::finding::Finding;
-use crate::brief_calibration;
+use crate::brief_calibration::{self, Brief};
 use crate::failure::plain;
 use crate::processor::IS_X86_64;
 use crate::system::{self, Counter};
@@ -234,8 +234,16 @@ fn calibration() -> Finding {
         )
     };
     if !path.exists() {
-        let latencies = match brief_calibration::known() {
-            Some(found) => format!("latencies were measured briefly ({})", cycles(&found)),
+        let host = MachineDescription::named("host").ok();
+        let latencies = match host.and_then(|host| brief_calibration::known(&host)) {
+            Some(Brief { calibration, assumed: None }) => {
+                format!("latencies were measured briefly ({})", cycles(&calibration))
+            }
+            Some(Brief { calibration, assumed: Some(what) }) => format!(
+                "latencies were measured briefly ({}), but those of {what} are assumed: the machine was busy, and a run after ten minutes measures \
+                 again",
+                cycles(&calibration)
+            ),
             None => brief_calibration::doubt().map_or_else(
                 || "the first run measures latencies briefly, or they are assumed".to_owned(),
                 |why| {
