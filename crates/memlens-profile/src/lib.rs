@@ -11,6 +11,7 @@
 mod beside;
 mod call_paths;
 mod field;
+mod huge_pages;
 mod index;
 mod known;
 mod machine_info;

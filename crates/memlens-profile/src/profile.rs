@@ -561,31 +561,6 @@ impl Profile {
         }
     }
 
-    /// Says in a note, before others, that translations are modelled as of small pages, where a tenth of the page walks or more are of data
-    /// that lay in huge ones. To be called once, when all rows and counts are there.
-    pub fn note_huge_pages(&mut self) {
-        let walks = |object: &Object| object.counts.page_walk_accesses;
-        let in_huge =
-            |object: &Object| object.backing.as_ref().and_then(ObjectBacking::huge_share).unwrap_or(0.0);
-        let all: u64 = self.objects.iter().map(walks).sum();
-        let mut huge: Vec<&Object> =
-            self.objects.iter().filter(|it| in_huge(it) > 0.5 && walks(it) > 0).collect();
-        let theirs: u64 = huge.iter().map(|object| walks(object)).sum();
-        if self.is_of_bus() || theirs * 10 < all || theirs == 0 {
-            return;
-        }
-        huge.sort_by_key(|object| std::cmp::Reverse(walks(object)));
-        let name = &huge[0].name;
-        let others = if huge.len() > 1 { format!(" and {} more", huge.len() - 1) } else { String::new() };
-        let note = format!(
-            "{:.0} % of the page walks are of data that lay in huge pages ({name}{others}), but are modelled as in pages of {} KiB: in truth \
-             there are fewer walks and TLB misses, and less is waited for them.",
-            100.0 * theirs as f64 / all as f64,
-            self.machine.page_bytes / 1024
-        );
-        self.run.notes.insert(0, note);
-    }
-
     /// Recomputes the counts of objects, code and threads from the cells; the objects' `dram_writes`
     /// stay. Linear in cells; cells with an index out of range are left out.
     pub fn sum_cells(&mut self) {

@@ -352,6 +352,10 @@ impl ProfileBuilder {
             let (code, thread, counts) = (CodeIx(code), ThreadIx(thread), counts.into());
             profile.cells.push(Cell { code, object, thread, counts });
         }
+        if let Some((bursts, _)) = &bursts {
+            profile.machine = bursts.machine().clone();
+            profile.translate_in_huge_pages();
+        }
         let mut paths = PathRows::default();
         let mut path_cells: BTreeMap<(Option<PathIx>, ObjectIx), Sampled> = BTreeMap::new();
         for ((path, code, object), sampled) in rows.divided_paths(&sites) {
@@ -413,7 +417,6 @@ impl ProfileBuilder {
             Some((bursts, summary)) => {
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
-                profile.machine = bursts.machine().clone();
                 add_patterns(&mut profile, bursts, &rows, (&places, &sites), recording.files());
                 add_errors(&mut profile, &spreads, &places);
                 if !profile.paths.is_empty() {
@@ -444,7 +447,6 @@ impl ProfileBuilder {
         add_live(&mut profile, recording, &heap);
         self.layouts = layouts;
         profile.note_generated_code();
-        profile.note_huge_pages();
         profile
     }
 }

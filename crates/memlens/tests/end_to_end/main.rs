@@ -18,6 +18,7 @@ mod follow;
 mod forked;
 mod formats;
 mod generated_code;
+mod huge_pages;
 mod import;
 mod merge;
 mod nodes;
