@@ -8,7 +8,9 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use memlens_calibrate::{Calibration, Latency, LatencyTable, brief_path, is_writable, measure_briefly};
+use memlens_calibrate::{
+    Calibration, Latency, LatencyTable, LineRates, brief_path, is_writable, measure_briefly,
+};
 use memlens_sim::MachineDescription;
 
 use crate::calibrate::{PRIVATE_SPREAD, SHARED_SPREAD, geometry, noise};
@@ -39,7 +41,7 @@ pub fn measured(machine: &MachineDescription) -> Option<Brief> {
     let path = brief_path()?;
     match read(&path) {
         found @ (Kept::Believed(_) | Kept::Doubtful(_)) => return found.told(machine),
-        Kept::Old | Kept::None => {}
+        Kept::Old(_) | Kept::None => {}
     }
     let folder = path.parent()?;
     fs::create_dir_all(folder).ok()?;
@@ -47,14 +49,15 @@ pub fn measured(machine: &MachineDescription) -> Option<Brief> {
     // Somebody else may have measured meanwhile.
     match read(&path) {
         found @ (Kept::Believed(_) | Kept::Doubtful(_)) => found.told(machine),
-        found @ (Kept::Old | Kept::None) => {
+        found @ (Kept::Old(_) | Kept::None) => {
             // What cannot be kept would be measured by each run.
             if !is_writable(folder) {
                 return None;
             }
             let calibration = measure(machine)?;
             match found {
-                Kept::Old => calibration.write(&path),
+                Kept::Old(Some(before)) => surer(&before, calibration).write(&path),
+                Kept::Old(None) => calibration.write(&path),
                 _ => calibration.write_first(&path),
             }
             .ok()?;
@@ -83,8 +86,8 @@ enum Kept {
     Believed(Box<Calibration>),
     /// The machine was busy a short while ago.
     Doubtful(Box<Calibration>),
-    /// It was busy, then or when walks were measured, or the file is of no use.
-    Old,
+    /// It was busy, then or when walks were measured; `None`: the file is of no use.
+    Old(Option<Box<Calibration>>),
     None,
 }
 
@@ -94,7 +97,7 @@ impl Kept {
         match self {
             Self::Believed(calibration) => Some(Brief { calibration: *calibration, assumed: None }),
             Self::Doubtful(calibration) => in_part(*calibration, machine),
-            Self::Old | Self::None => None,
+            Self::Old(_) | Self::None => None,
         }
     }
 }
@@ -139,7 +142,7 @@ fn read(path: &Path) -> Kept {
         return Kept::None;
     }
     match Calibration::read(path) {
-        Ok(calibration) if !calibration.is_of_this_processor() => Kept::Old,
+        Ok(calibration) if !calibration.is_of_this_processor() => Kept::Old(None),
         Ok(calibration) => {
             let measured_at = UNIX_EPOCH.checked_add(Duration::from_secs(calibration.measured_at));
             let age = measured_at.and_then(|at| SystemTime::now().duration_since(at).ok());
@@ -148,10 +151,10 @@ fn read(path: &Path) -> Kept {
             match is_quiet(&calibration.latency) {
                 true if is_whole || is_recent => Kept::Believed(Box::new(calibration)),
                 false if is_recent => Kept::Doubtful(Box::new(calibration)),
-                _ => Kept::Old,
+                _ => Kept::Old(Some(Box::new(calibration))),
             }
         }
-        Err(_) => Kept::Old,
+        Err(_) => Kept::Old(None),
     }
 }
 
@@ -182,6 +185,43 @@ fn measure(machine: &MachineDescription) -> Option<Calibration> {
     }
     let (latency, lines) = measure_briefly(&geometry).ok()??;
     Some(Calibration::now(without_unsure(latency), Some(lines), None, Vec::new()))
+}
+
+/// Of two measurements of a machine the surer one of each number: one that is busy with something else each time is known after some.
+fn surer(before: &Calibration, now: Calibration) -> Calibration {
+    let of = |before: Latency, now: Latency| if before.spread < now.spread { before } else { now };
+    let known = |before: Option<Latency>, now: Option<Latency>| match (before, now) {
+        (Some(before), Some(now)) => Some(of(before, now)),
+        (before, now) => now.or(before),
+    };
+    let (old, new) = (&before.latency, &now.latency);
+    let cycles = [old, new].map(|it| Latency { cycles: it.cycle_ns, spread: it.cycle_spread });
+    let cycle = of(cycles[0], cycles[1]);
+    let latency = LatencyTable {
+        cycle_ns: cycle.cycles,
+        cycle_spread: cycle.spread,
+        l1: of(old.l1, new.l1),
+        l2: known(old.l2, new.l2),
+        llc: of(old.llc, new.llc),
+        dram: of(old.dram, new.dram),
+        stlb: known(old.stlb, new.stlb),
+        walk: known(old.walk, new.walk),
+        transfer: known(old.transfer, new.transfer),
+        ..new.clone()
+    };
+    let lines = match (&before.lines, &now.lines) {
+        (Some(old), Some(new)) => Some(LineRates {
+            from_l2: known(old.from_l2, new.from_l2),
+            from_llc: of(old.from_llc, new.from_llc),
+            from_memory: of(old.from_memory, new.from_memory),
+            from_memory_alone: known(old.from_memory_alone, new.from_memory_alone),
+            set_loads: known(old.set_loads, new.set_loads),
+            set_stores: known(old.set_stores, new.set_stores),
+            set_modifies: known(old.set_modifies, new.set_modifies),
+        }),
+        (before, now) => now.or(*before),
+    };
+    Calibration { latency, lines, ..now }
 }
 
 /// Without what varies on a quiet machine, too, where it varied much.
@@ -223,13 +263,13 @@ mod tests {
         assert!(matches!(of((0.01, 0.2), 100_000), Kept::Believed(_)));
         assert!(matches!(of((0.9, 0.2), 0), Kept::Doubtful(_)));
         assert!(matches!(of((0.01, 0.32), 0), Kept::Doubtful(_)));
-        assert!(matches!(of((0.9, 0.2), 100_000), Kept::Old));
+        assert!(matches!(of((0.9, 0.2), 100_000), Kept::Old(Some(_))));
         assert!(matches!(of_walk((0.01, 0.2), None, 0), Kept::Believed(_)));
-        assert!(matches!(of_walk((0.01, 0.2), None, 100_000), Kept::Old));
+        assert!(matches!(of_walk((0.01, 0.2), None, 100_000), Kept::Old(Some(_))));
         assert!(matches!(read(&folder.path().join("none")), Kept::None));
         let damaged = folder.path().join("damaged");
         fs::write(&damaged, "nothing").expect("written");
-        assert!(matches!(read(&damaged), Kept::Old));
+        assert!(matches!(read(&damaged), Kept::Old(None)));
     }
 
     #[test]
@@ -268,6 +308,17 @@ mod tests {
         // Memory that varied, or that is as near as the last level, was none that can be told of.
         assert_eq!(told(of(15.0, 0.1), of(60.0, 0.3), of(500.0, 0.3)), None);
         assert_eq!(told(of(15.0, 0.1), of(60.0, 0.3), of(100.0, 0.1)), None);
+    }
+
+    #[test]
+    fn of_two_measurements_each_number_is_the_surer_one() {
+        let of = |cycles, spread| Latency { cycles, spread };
+        let table = |llc, dram, walk| LatencyTable { llc, dram, walk, ..LatencyTable::default() };
+        let before = table(of(55.0, 0.9), of(560.0, 0.1), Some(of(90.0, 0.3)));
+        let now = table(of(60.0, 0.1), of(900.0, 0.5), None);
+        let calibration = |latency| Calibration::now(latency, None, None, Vec::new());
+        let LatencyTable { llc, dram, walk, .. } = surer(&calibration(before), calibration(now)).latency;
+        assert_eq!((llc.cycles, dram.cycles, walk.map(|it| it.cycles)), (60.0, 560.0, Some(90.0)));
     }
 
     #[test]
