@@ -397,11 +397,14 @@ fn variable(file: u32, svma: u64, files: &Files) -> (u64, u64) {
     let symbols = files.get(file).and_then(|mapped| mapped.symbols());
     match symbols.map_or(DataPlace::Gap(0..u64::MAX), |symbols| symbols.data_place(svma)) {
         DataPlace::Variable(range) => (range.start, range.end - range.start),
-        // Behind a variable, or before the first: a line's worth of it.
+        // Behind a variable, or before the first: a line's worth of it, of one section.
         DataPlace::Gap(gap) => {
             let line = svma & !63;
-            let start = line.max(gap.start);
-            (start, gap.end.min(line.saturating_add(64)) - start)
+            let sections = symbols.map(|symbols| symbols.sections()).unwrap_or_default();
+            let section = sections.iter().find(|section| section.contains(svma));
+            let (first, last) = section.map_or((0, u64::MAX), |section| (section.start, section.end));
+            let start = line.max(gap.start).max(first);
+            (start, gap.end.min(line.saturating_add(64)).min(last) - start)
         }
     }
 }
