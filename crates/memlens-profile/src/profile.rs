@@ -486,6 +486,16 @@ impl Profile {
         (part > MOST).then_some(part)
     }
 
+    /// What a part of the modelled core's time is of the time that the code took by itself, where that is much longer: the model has nothing for the rest, so that
+    /// this may be the least of it. `None`: it was not measured, or is about the modelled one.
+    pub fn of_measured_time(&self, part: f64) -> Option<f64> {
+        /// Time that the model has nothing for is worth a word from this part on.
+        const MUCH: f64 = 0.3;
+        let (measured, modelled) = self.run.measured_cycles.zip(self.run.core_cycles)?;
+        let explained = modelled as f64 / measured.max(1) as f64;
+        (1.0 - explained > MUCH).then_some(part * explained)
+    }
+
     /// Whether it is of a bus trace: lines of memory and page walks are counted, accesses and code are not known.
     pub fn is_of_bus(&self) -> bool {
         self.run.mode == "bus"

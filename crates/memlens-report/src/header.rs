@@ -409,20 +409,21 @@ fn stall_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
 
 /// Where the model and the measured time differ much.
 fn measured_pieces(profile: &Profile) -> Vec<String> {
-    /// Time that the model has nothing for is worth a word from this part on.
-    const MUCH: f64 = 0.3;
     let run = &profile.run;
     let mut pieces = Vec::new();
-    if let (Some(measured), Some(modelled)) = (run.measured_cycles, run.core_cycles)
-        && (measured - modelled.min(measured)) as f64 > MUCH * measured as f64
-    {
-        let unexplained = percent(measured - modelled, measured);
+    if let (Some(measured), Some(explained)) = (run.measured_cycles, profile.of_measured_time(1.0)) {
+        let stalls = percent(profile.totals().stall_cycles, measured);
+        // Of some stretches the model has more stalls than they took, and of others less than they did: that is not one bound and another.
+        let stalls = match profile.has_more_stalls_than_time() {
+            true => format!("about {stalls} %"),
+            false => format!("{stalls} % or more"),
+        };
         pieces.push(format!(
-            "the code took {} cycles; the model has nothing for {unexplained} % of them",
-            count(measured)
+            "the code took {} cycles; the model has nothing for {} % of them: stalls are {stalls} of that time",
+            count(measured),
+            percent_of_share(1.0 - explained)
         ));
-    }
-    if let Some(modelled) = run.modelled_stall_cycles.filter(|_| profile.has_more_stalls_than_time()) {
+    } else if let Some(modelled) = run.modelled_stall_cycles.filter(|_| profile.has_more_stalls_than_time()) {
         pieces.push(format!(
             "the time has no room for the {} cycles of stalls that the model has by itself",
             count(modelled)

@@ -766,9 +766,14 @@ fn what_the_core_waits_for_comes_first() {
     profile.run.measured_cycles = Some(8000);
     let unexplained = table(&profile, &View { width: 160, ..View::default() });
     assert!(
-        unexplained.contains("took 8.00k cycles; the model has nothing for 75.0 % of them"),
+        unexplained.contains("took 8.00k cycles; the model has nothing for 75.0 % of them: stalls are about 12.5 % of that time"),
         "{unexplained}"
     );
+    assert!(!unexplained.contains("no room"), "one word is enough: {unexplained}");
+    profile.run.modelled_stall_cycles = Some(1200);
+    let bounded = table(&profile, &View { width: 160, ..View::default() });
+    assert!(bounded.contains("stalls are 12.5 % or more of that time"), "{bounded}");
+    profile.run.modelled_stall_cycles = Some(3000);
     profile.run.measured_cycles = None;
     assert_eq!(json(&profile)["run"]["modelled_stall_cycles"], value!(3000));
     profile.run.modelled_stall_cycles = None;

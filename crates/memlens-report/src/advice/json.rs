@@ -19,6 +19,7 @@ pub fn advice_json(profile: &Profile, advice: &Advice) -> Value {
             "title": title(profile, finding),
             "gain_at_most": finding.gain,
             "time_gain_at_most": finding.time_gain,
+            "measured_time_gain": finding.time_gain.and_then(|gain| profile.of_measured_time(gain)),
             "object": object(profile, finding).map(|object| object.id),
             "objects": ids(profile, &finding.objects),
             "accesses": finding.counts.accesses(),

@@ -94,7 +94,12 @@ fn told_finding(
     others: &[&Finding],
     how: &dyn Fn(&Finding) -> Option<String>,
 ) -> ToldFinding {
-    let of_time = finding.time_gain.map(|gain| format!(", about {} of the modelled time", percent(gain)));
+    let of_time = finding.time_gain.map(|gain| {
+        let of_measured = profile.of_measured_time(gain);
+        let of_measured =
+            of_measured.map_or_else(String::new, |part| format!(" ({} of the measured)", percent(part)));
+        format!(", about {} of the modelled time{of_measured}", percent(gain))
+    });
     let gain =
         format!("{} {} of the wait{}", at_most(finding), percent(finding.gain), of_time.unwrap_or_default());
     let mut lines = evidence(profile, finding);

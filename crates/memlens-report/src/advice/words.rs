@@ -50,6 +50,9 @@ pub(super) fn title(profile: &Profile, finding: &Finding) -> String {
     let name = name_of(profile, finding);
     match &finding.remedy {
         Remedy::HugePages { .. } => format!("{name} in huge pages"),
+        Remedy::Prefetch { index: Some(index), .. } if finding.row.contains(index) => {
+            format!("prefetch {name}, whose own pointers lead there")
+        }
         Remedy::Prefetch { index: Some(index), .. } => {
             format!("prefetch {name}[{}[…]]", name_of_index(index))
         }

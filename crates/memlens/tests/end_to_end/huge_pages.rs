@@ -50,7 +50,9 @@ fn data_in_huge_pages_has_their_page_walks() {
     };
     let told = |report: &Value| {
         let notes = report["run"]["notes"].as_array().expect("a list");
-        notes.iter().any(|note| note.as_str().is_some_and(|note| note.starts_with("table lay in huge pages: ")))
+        notes
+            .iter()
+            .any(|note| note.as_str().is_some_and(|note| note.starts_with("table lay in huge pages: ")))
     };
     let (report, small) = recorded(folder.path(), &[]);
     // The STLBs of present machines reach a tenth of it.
