@@ -9,10 +9,13 @@
 //! away and a new one begins.
 //!
 //! R is a power of two in the segment. If more blocks are drawn between two looks of memlens than the window
-//! allows, the agent doubles R at once, and again after each quarter as many more; memlens halves it again when there is room, down to so little that practically every block is watched: of a
-//! program that allocates seldom, and of the first blocks of every program. How many that are follows from what reports take. A gap keeps the R that it was
-//! drawn with, and the record says which. Long gaps are cut: after a sixteenth of R bytes, or [`UNCUT_BYTES`], and the block in which that ends, the rest is thrown away,
-//! too, and a new gap begins with the R of then. So a thread that was in a gap of megabytes when the program stopped allocating does not miss what comes next.
+//! allows, the agent doubles R at once, and again after each quarter as many more; memlens halves it again when there is room, down to so
+//! little that practically every block is watched: so it begins, and comes back to that in a program that allocates seldom. How many that
+//! are follows from what reports take. A gap keeps the R that it was drawn with, and the record says which.
+//!
+//! Long gaps are cut: after a sixteenth of R bytes, or [`UNCUT_BYTES`], and the block in which that ends, the rest is thrown away, too,
+//! and a new gap begins with the R of then. A thread that was in a gap of megabytes when the program stopped allocating would miss what
+//! comes next.
 //!
 //! Blocks from [`ALWAYS_FROM_BYTES`] on are watched in any case where some are.
 //!
