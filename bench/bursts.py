@@ -32,7 +32,6 @@ import argparse
 import json
 import math
 import os
-import re
 import shlex
 import shutil
 import statistics
@@ -306,8 +305,7 @@ def main():
                 over.append(taken / native)
                 burst_report = report_of(options.memlens, burst)
                 estimated = ratios(burst_report)
-                told = (re.search(r"(\d+) bursts? with", note) for note in burst_report["run"]["notes"])
-                bursts = next((found[1] for found in told if found), "0")
+                bursts = str((burst_report["run"]["bursts"] or {}).get("bursts", 0))
                 if bursts == "0":
                     shown = shown or (estimated, 0, None, None, (0, 0, 0), bursts)
                     continue
