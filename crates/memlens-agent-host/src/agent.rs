@@ -490,7 +490,7 @@ impl Agent {
         }
     }
 
-    /// What reports of drawn blocks have cost the program: twice of what they took there, as [`drawing_budget`] has it.
+    /// What reports of drawn blocks have cost the program: twice what they took there, as the budget of blocks has it (`drawing_budget.rs`).
     pub fn drawing_cost(&self) -> Duration {
         Duration::from_nanos(self.reports().cost_ns() as u64)
     }

@@ -45,6 +45,8 @@ pub struct LoopPlaces {
     /// Memory operands (svma) that are met whenever the loop is come to, the nearest first. They may also be met where the loop then has
     /// nothing to do. Where the loop around it has none besides, those before that one: it only repeats this one.
     pub before: Vec<u64>,
+    /// Memory operands (svma) of the loop around it alone, where none is before it in that: each is met once at most whenever the loop is come to.
+    pub beside: Vec<u64>,
     /// The function's returns (svma), if the loop is in no other: together they are met as often, if there is nothing in `before`.
     pub returns: Vec<u64>,
     /// Blocks from which the loop is left: a search has one where it has found something, and one where there is nothing more.
@@ -212,6 +214,7 @@ impl LoopCode {
         };
         let around_it = parent.map(|parent| self.loops.loops[parent].header);
         let (mut before, mut block) = (Vec::new(), header);
+        let mut is_near = false;
         // A loop around it that touches nothing else only repeats it: then what comes before that one is asked.
         while (before.is_empty() || Some(block) != around_it)
             && let Some(dominator) = self.loops.dominators[block].filter(|&dominator| dominator != block)
@@ -219,8 +222,18 @@ impl LoopCode {
             block = dominator;
             if is_around(*parent, innermost(block)) {
                 before.extend(operands(block).rev());
+                is_near |= !before.is_empty() && innermost(block) == *parent;
             }
         }
+        // What comes before an outer loop that does more than repeat this one says nothing of how often this one is come to.
+        let others = parent.filter(|_| !is_near).map(|outer| (outer, &self.loops.loops[outer].blocks));
+        let beside = others.map_or_else(Vec::new, |(outer, blocks)| {
+            blocks
+                .iter()
+                .filter(|&&block| innermost(block) == Some(outer))
+                .flat_map(|&block| operands(block))
+                .collect()
+        });
         let is_inside = |block: &usize| blocks.binary_search(block).is_ok();
         let leaves = |&block: &usize| self.flow.blocks[block].successors.iter().any(|next| !is_inside(next));
         let exits = blocks.iter().filter(|block| leaves(block)).count();
@@ -229,7 +242,7 @@ impl LoopCode {
             None => (0..self.flow.instructions.len()).filter(is_return).map(place).collect(),
             Some(_) => Vec::new(),
         };
-        Some(LoopPlaces { inside: own.flat_map(operands).collect(), before, returns, exits })
+        Some(LoopPlaces { inside: own.flat_map(operands).collect(), before, beside, returns, exits })
     }
 
     /// Whether a loop gives one of these registers other values.

@@ -103,11 +103,12 @@ pub fn add_patterns<'a>(
         let (module, start) = (location.module?, sources.get(location)?.in_loop?);
         let places = sources.loops.get(&(module, start))?;
         let met = |&place: &u64| accesses_at.get(&(Some(module), place)).copied().unwrap_or(0);
-        let LoopPlaces { inside, before, returns, .. } = places;
-        if before.is_empty() && returns.is_empty() {
+        let LoopPlaces { inside, before, beside, returns, .. } = places;
+        if before.is_empty() && beside.is_empty() && returns.is_empty() {
             return None;
         }
         let times = before.iter().map(met).find(|&met| met > 0);
+        let times = times.max(beside.iter().map(met).max().filter(|&met| met > 0));
         // What bursts never saw come to its begin is as long as all that they saw of it.
         let times = times.unwrap_or_else(|| returns.iter().map(met).sum::<u64>().max(1));
         let permille = u128::from(inside.iter().map(met).max()?) * 1000;

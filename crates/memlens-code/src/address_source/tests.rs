@@ -98,7 +98,7 @@ fn a_buckets_nodes_are_counted_by_those_of_its_loop_and_what_comes_before() {
     assert_eq!([0x1000, 0x100f, 0x101f].map(|pc| code.loop_at(pc)), [Some(0x1000), Some(0x1009), None]);
     let places = |inside: &[u64], before: &[u64], returns: &[u64], exits| {
         let [inside, before, returns] = [inside, before, returns].map(<[u64]>::to_vec);
-        Some(LoopPlaces { inside, before, returns, exits })
+        Some(LoopPlaces { inside, before, beside: Vec::new(), returns, exits })
     };
     assert_eq!(code.loop_places(0x1009), places(&[0x1009, 0x100f], &[0x1000], &[], 2));
     assert_eq!(code.loop_places(0x1000), places(&[0x1000], &[], &[0x101f], 1));
@@ -115,6 +115,21 @@ fn a_loop_that_only_repeats_another_is_looked_past() {
     ];
     let places = loop_code(&code).loop_places(0x1005).expect("a loop");
     assert_eq!((places.inside, places.before, places.exits), (vec![0x1005], vec![0x1000], 1));
+    assert_eq!(places.beside, [], "it only repeats it");
+}
+
+#[test]
+fn a_search_whose_key_is_computed_is_counted_by_what_is_done_with_what_it_found() {
+    // 1000 mov r8,[rdi]  1003 imul r8,rdx  1007 mov rax,rcx  100a cmp [rax+20],r8  100e je 1019  1010 mov rax,[rax+10]
+    // 1014 test rax,rax  1017 jne 100a  1019 add rbp,[rax+28]  101d dec rsi  1020 jne 1003  1022 ret
+    let code = [
+        0x4c, 0x8b, 0x07, 0x4c, 0x0f, 0xaf, 0xc2, 0x48, 0x89, 0xc8, 0x4c, 0x39, 0x40, 0x20, 0x74, 0x09, 0x48,
+        0x8b, 0x40, 0x10, 0x48, 0x85, 0xc0, 0x75, 0xf1, 0x48, 0x03, 0x68, 0x28, 0x48, 0xff, 0xce, 0x75, 0xe1,
+        0xc3,
+    ];
+    let places = loop_code(&code).loop_places(0x100a).expect("a loop");
+    assert_eq!((places.inside, places.before), (vec![0x100a, 0x1010], vec![0x1000]));
+    assert_eq!(places.beside, [0x1019], "the key is in registers, and read from memory once before all");
 }
 
 #[test]
