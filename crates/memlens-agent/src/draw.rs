@@ -267,7 +267,9 @@ mod tests {
             let mut thread = Thread::new(seed);
             thread.allocate(64, 20);
             // A sixteenth of the gap, and blocks of twice the new mean: 1 - 1/e² of them are watched.
-            (0..1100).for_each(|_| drop(thread.allocate(64, 5)));
+            for _ in 0..1100 {
+                thread.allocate(64, 5);
+            }
             watched += (0..10).filter(|_| thread.allocate(64, 5).is_some()).count();
         }
         let expected = 9990.0 * (1.0 - (-2.0f64).exp());
