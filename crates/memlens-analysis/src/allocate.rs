@@ -1,14 +1,12 @@
-//! What calls of `malloc` and `free` cost by what the allocator keeps in the heap: sizes and links beside and between blocks, which it has to look at to
-//! find a free one, and to put one back.
+//! What calls of `malloc` and `free` cost by what the allocator keeps in the heap: sizes and links beside and between blocks, which it has to
+//! look at to find a free one, and to put one back.
 
 use memlens_profile::{ALLOCATOR_DATA, Cell, ObjectIx};
-use memlens_types::{Counts, ObjectKind};
+use memlens_types::ObjectKind;
 
-use crate::{About, Finding, Known, Remedy};
+use crate::{About, Finding, Known, MOST_PLACES, Remedy};
 
-/// Sites that are named.
-const MOST_SITES: usize = 3;
-/// Those with a smaller part of all blocks are not.
+/// Sites with a smaller part of all blocks are not named.
 const LEAST_PART: f64 = 0.05;
 /// With fewer blocks there is little to spare.
 const FEWEST_BLOCKS: u64 = 1000;
@@ -68,21 +66,14 @@ fn most_allocating(known: &Known<'_>, rows: &[Vec<ObjectIx>]) -> (Vec<Allocating
     let blocks = all.iter().map(|row| row.blocks).sum::<u64>();
     all.retain(|row| row.blocks as f64 >= LEAST_PART * blocks as f64 && row.blocks > 0);
     all.sort_by(|one, other| other.blocks.cmp(&one.blocks).then(one.row.cmp(&other.row)));
-    all.truncate(MOST_SITES);
+    all.truncate(MOST_PLACES);
     (all, blocks)
-}
-
-impl Known<'_> {
-    /// What of the core's time these accesses stall: all of it goes away with them.
-    pub(crate) fn stalled_part(&self, counts: &Counts) -> Option<f64> {
-        let core_cycles = self.profile.run.core_cycles.filter(|&cycles| cycles > 0)?;
-        Some((counts.stall_cycles as f64 / core_cycles as f64).min(1.0))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use memlens_profile::{Cell, CodeIx, CodeLocation, Object, Profile, Thread, ThreadIx};
+    use memlens_types::Counts;
 
     use super::*;
     use crate::advice;

@@ -29,7 +29,7 @@
 //! | [`Remedy::Allocate`] | `malloc` and `free` wait for what they keep in the heap | these accesses |
 //! | [`Remedy::Place`] | pages lie in another memory node (NUMA) than the one that misses them most | what they wait longer for it |
 //!
-//! What glibc's malloc and the dynamic linker access has findings of huge pages only, and of fewer calls: their code is nobody's to change. Nor are the loops
+//! What glibc's malloc and the dynamic linker access has findings of huge pages, and of fewer calls, only: their code is nobody's to change. Nor are the loops
 //! of its functions for memory and strings.
 //!
 //! Bursts tell nothing of sets, so [`Remedy::Pad`] is of exact profiles only. Last levels are left out: where a line lies in
@@ -80,7 +80,7 @@ const MOST_USED: f64 = 0.75;
 const LEAST_PART_OF_A_WRITER: f64 = 0.01;
 /// Of the misses of a walk this part has to be of short ones for the loops to be in blocks already.
 const NEARLY_ALL: f64 = 0.9;
-/// Places in the code, and fields, that a finding names.
+/// Places in the code, fields, and allocation sites, that a finding names.
 const MOST_PLACES: usize = 3;
 
 /// What to do.
@@ -397,8 +397,9 @@ impl Known<'_> {
         {
             return Some((stalls as f64 * walks_saved / core_cycles as f64).min(1.0));
         }
+        // All of it goes away with the calls.
         if let Remedy::Allocate { .. } = remedy {
-            return self.stalled_part(counts);
+            return Some((counts.stall_cycles as f64 / core_cycles as f64).min(1.0));
         }
         let of = |wait: u64| counts.stall_cycles as f64 / wait.max(1) as f64;
         let stalled = of(profile.wait_cycles(counts));

@@ -45,7 +45,8 @@ pub struct LoopPlaces {
     /// Memory operands (svma) that are met whenever the loop is come to, the nearest first. They may also be met where the loop then has
     /// nothing to do. Where the loop around it has none besides, those before that one: it only repeats this one.
     pub before: Vec<u64>,
-    /// Memory operands (svma) of the loop around it alone, where none is before it in that: each is met once at most whenever the loop is come to.
+    /// Where none of `before` is in the loop right around this one, the memory operands (svma) of that loop's own code: the one that is met most is met
+    /// about as often as this one is come to, and those of `before` may be met once for all.
     pub beside: Vec<u64>,
     /// The function's returns (svma), if the loop is in no other: together they are met as often, if there is nothing in `before`.
     pub returns: Vec<u64>,

@@ -25,9 +25,9 @@ impl Left {
 }
 
 impl Profile {
-    /// Takes off the TLB misses and page walks that data does not have since the kernel had it in huge pages, and says so in a note. One entry of a TLB
-    /// serves 512 times as much then: with no more huge pages, of all such data together, than entries none is left, and of more those that
-    /// have no entry of their own, as if they were accessed at random. What lay in small pages keeps its own.
+    /// Takes off the TLB misses and page walks that data does not have since the kernel had it in huge pages, and says so in a note. One entry
+    /// of a TLB serves 512 times as much then: with no more huge pages, of all such data together, than entries none is left, and of more
+    /// those that have no entry of their own, as if they were accessed at random. What lay in small pages keeps its own.
     ///
     /// For cells whose counts are estimates of this machine's. Counts of objects, code and threads are to be summed afterwards
     /// ([`Self::sum_cells`]). Linear in the cells, if there is such data.

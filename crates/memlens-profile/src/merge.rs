@@ -436,9 +436,8 @@ impl Merger {
             let [ours, theirs] = [&*sum, part].map(|of| of.cost as f64);
             let both =
                 |a: Option<f64>, b: Option<f64>| Some((a? * ours + b? * theirs) / (ours + theirs).max(1.0));
-            let overhead = both(sum.overhead, part.overhead);
+            sum.overhead = both(sum.overhead, part.overhead);
             sum.allocations_overhead = both(sum.allocations_overhead, part.allocations_overhead);
-            sum.overhead = overhead;
             sum.frequency_changes += part.frequency_changes;
             sum.samples += part.samples;
             sum.cost += part.cost;

@@ -486,8 +486,8 @@ impl Profile {
         (part > MOST).then_some(part)
     }
 
-    /// What a part of the modelled core's time is of the time that the code took by itself, where that is much longer: the model has nothing for the rest, so that
-    /// this may be the least of it. `None`: it was not measured, or is about the modelled one.
+    /// What a part of the modelled core's time is of the time that the code took by itself, where that is much longer: the model has nothing
+    /// for the rest, so that this may be the least of it. `None`: it was not measured, or is about the modelled one.
     pub fn of_measured_time(&self, part: f64) -> Option<f64> {
         /// Time that the model has nothing for is worth a word from this part on.
         const MUCH: f64 = 0.3;

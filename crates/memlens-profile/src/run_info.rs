@@ -163,8 +163,8 @@ pub struct SamplingInfo {
     /// `sample_cost_seconds`.
     #[serde(default)]
     pub overhead: Option<f64>,
-    /// The part that watching allocations cost it besides, likewise, but for the few instructions of each call that is not watched; `None`: none are
-    /// watched, or that is not known.
+    /// The part that watching allocations cost it besides, likewise, but for the few instructions of each call that is not watched; `None`:
+    /// none are watched, or that is not known.
     #[serde(default)]
     pub allocations_overhead: Option<f64>,
     /// How often the frequency was changed to stay within the budget.
@@ -185,7 +185,8 @@ pub struct BurstInfo {
     pub inside_seconds: f64,
     /// … so that they cost it less: all but what it would have taken natively.
     pub cost_seconds: f64,
-    /// What reports of watched allocations cost it, as measured in it; not the few instructions of each call that is not watched. `None`: none are watched.
+    /// What reports of watched allocations cost it, as measured in it; not the few instructions of each call that is not watched. `None`: none
+    /// are watched.
     pub allocations_seconds: Option<f64>,
 }
 

@@ -69,14 +69,14 @@ fn plain_name_at((file, svma): Code, files: &Files) -> Option<&'static str> {
     plain_name_in(files.get(file?)?.symbols()?, svma)
 }
 
-/// Whether code of a file is of one of them.
-pub fn is_plain(symbols: &Module, svma: u64) -> bool {
-    plain_name_in(symbols, svma).is_some()
-}
-
 /// Whether code is of one of them.
 pub fn is_on_behalf(code: Code, files: &Files) -> bool {
     plain_name_at(code, files).is_some()
+}
+
+/// The same of code of a file.
+pub fn works_for_callers(symbols: &Module, svma: u64) -> bool {
+    plain_name_in(symbols, svma).is_some()
 }
 
 /// The register in which the caller of one of them, whose code this is, gave it a pointer to what it stores, or else loads.

@@ -14,7 +14,7 @@ use crate::address_space::Code;
 use crate::heap::{Heap, Stored};
 use crate::modules::{Files, MappedFile};
 use crate::naming::{HeldType, NamedObject, in_frame, in_image, place_in};
-use crate::on_behalf::is_plain;
+use crate::on_behalf::works_for_callers;
 
 /// An allocation site as an object knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +80,7 @@ fn called_from(start: u64, symbols: &Module) -> Vec<u64> {
         Some(memlens_code::functions_called(symbols.architecture()?, code, start))
     };
     let mut called = code().unwrap_or_default();
-    called.retain(|&target| !is_plain(symbols, target));
+    called.retain(|&target| !works_for_callers(symbols, target));
     called
 }
 
