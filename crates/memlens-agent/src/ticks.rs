@@ -371,7 +371,7 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
     }
     let in_call = in_call || asked_clock || is_own;
     let is_early = bursts::are_apart() && left_ns > 0;
-    let begins_early = is_early && !in_call && bursts::begin_early(ip, left_ns, cpu_ns);
+    let begins_early = is_early && !in_call && bursts::begin_early(segment.control(), ip, left_ns, cpu_ns);
     let is_prompt = bursts::is_prompt(signal);
     if is_prompt && (in_call || !bursts::are_apart() || is_early && !begins_early) {
         area.asks_clock.set(asked_clock);

@@ -112,7 +112,8 @@ const LONGER: usize = 16;
 /// … but not longer than a quarter of a ring, in words, and only while no more than a burst waits to be read.
 const MOST_WORDS: usize = RING_BYTES / 32;
 
-/// A burst comes no more than this too soon, in ns of the thread's time …
+/// A burst comes no more than this too soon, in ns of the thread's time, if bursts may take what they could at the begin, and by as much longer as
+/// they may take less (where no processor is idle, memlens's own work leaves a tenth or fewer: a phase of a second had no burst) …
 const MOST_BORROWED_NS: u64 = 250_000_000;
 /// … nor by more than what the thread has run and this: it may end before it has paid back.
 const BORROWED_AT_ONCE_NS: u64 = 50_000_000;
@@ -127,6 +128,8 @@ const GIVEN_UP_CAP: u32 = 8;
 static MET: MetCode = MetCode::new();
 /// Bursts that were given up, less those that had their length.
 static GIVEN_UP: AtomicU32 = AtomicU32::new(0);
+/// Of the thread's time, in millionths: what they could take at the begin.
+static AT_BEGIN: AtomicU32 = AtomicU32::new(0);
 /// Words of a burst; 0: there are none.
 static WORDS: AtomicU32 = AtomicU32::new(0);
 /// Of how many ticks come twice as often.
@@ -156,6 +159,7 @@ pub fn prepare(control: &Control, action: &SignalAction) {
             // This reader knows none of the blocks that were made for another one.
             memlens_burst::code_has_changed();
             ARE_APART.store(millionths < ALL, Ordering::Relaxed);
+            AT_BEGIN.store(millionths as u32, Ordering::Relaxed);
             MET.clear();
             GIVEN_UP.store(0, Ordering::Relaxed);
             OFTEN.store(control.bursts_often.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -288,10 +292,13 @@ pub fn eagerness() -> u64 {
 
 /// Whether a burst begins that would be due after so much of the time of a thread, which has had `cpu_ns`: the code there is new. Each place in
 /// it is new once.
-pub fn begin_early(pc: u64, left_ns: u64, cpu_ns: u64) -> bool {
+pub fn begin_early(control: &Control, pc: u64, left_ns: u64, cpu_ns: u64) -> bool {
     let are_worthwhile = GIVEN_UP.load(Ordering::Relaxed) <= MOST_GIVEN_UP;
+    let now = u64::from(control.burst_millionths.load(Ordering::Relaxed));
+    let at_begin = u64::from(AT_BEGIN.load(Ordering::Relaxed)).max(now);
     let most_ns = (cpu_ns + BORROWED_AT_ONCE_NS).min(MOST_BORROWED_NS);
-    let is_new = left_ns <= most_ns && are_worthwhile && !MET.has(pc);
+    let is_affordable = left_ns.saturating_mul(now) <= most_ns.saturating_mul(at_begin);
+    let is_new = is_affordable && are_worthwhile && !MET.has(pc);
     if is_new {
         MET.add(pc);
     }

@@ -574,14 +574,29 @@ impl WaitingBursts {
         taken.iter().for_each(|burst| self.allocations.add(burst.share()));
         let correction = self.correction();
         for (thread, behind) in self.looks.extract_if(|_, behind| is_meant(behind.process)) {
-            let before = taken.iter_mut().rfind(|waiting| waiting.timing.thread == thread);
-            let times = divide(&Around::nothing(before.as_deref(), &self.known), &behind.looks, 0.0, 0.0);
+            let is_its = |waiting: &Waiting| waiting.timing.thread == thread;
+            let Some(last) = taken.iter().rposition(is_its) else {
+                self.calls_ns += divide(&Around::nothing(None, &self.known), &behind.looks, 0.0, 0.0).calls;
+                continue;
+            };
+            let when = Span { from_ns: taken[last].timing.at_ns, to_ns: behind.at_ns };
+            let around = Around {
+                bursts: taken.iter().filter(|waiting| is_its(waiting)).collect(),
+                process: behind.process,
+                when,
+                ..Around::nothing(Some(&taken[last]), &self.known)
+            };
+            let times = divide(&around, &behind.looks, 0.0, 0.0);
             self.calls_ns += times.calls;
-            if let Some(before) = before {
-                let Share { unseen, rate } = before.share();
-                let when = Span { from_ns: before.timing.at_ns, to_ns: behind.at_ns };
-                before.stand_for_in(times.before, when);
-                self.behind.insert(thread, Share { unseen: before.share().unseen - unseen, rate });
+            self.unmet_ns += sum_ns(&times.unmet);
+            let Share { unseen, rate } = taken[last].share();
+            taken[last].stand_for_in(times.before, when);
+            self.behind.insert(thread, Share { unseen: taken[last].share().unseen - unseen, rate });
+            for elsewhere in times.elsewhere {
+                let is_there =
+                    |waiting: &Waiting| is_its(waiting) && Some(waiting.timing.at_ns) == elsewhere.whose_ns;
+                let there = taken.iter().rposition(is_there).unwrap_or(last);
+                taken[there].stand_for_all(&[elsewhere]);
             }
             if pid.is_some() {
                 // Nobody will tell.

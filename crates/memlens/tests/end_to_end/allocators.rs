@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::{call, compiled, stderr, succeeding};
 use serde_json::Value;
 
-/// A table of 1 KiB that is made once and used all the time, and then 4 million blocks, of which 16,384 live at a time.
+/// A table of 1 KiB that is made once and used all the time, and then 16 million blocks, of which 16,384 live at a time.
 const BLOCKS: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ int main(void)
         sum += weights[state >> 24];
     }
     char **blocks = calloc(1 << 14, sizeof *blocks);
-    for (long i = 0; i < 4000000; i++) {
+    for (long i = 0; i < 16000000; i++) {
         state = state * 1664525 + 1013904223;
         free(blocks[state >> 18]);
         blocks[state >> 18] = malloc(16 + (state >> 8) % 200);
@@ -67,7 +67,7 @@ fn what_malloc_and_free_touch_beside_blocks_is_the_allocators() {
     let data = named(&report, "allocator data (brk heap)");
     // Each block's links and sizes are looked at when it is made and when it is given back.
     assert!(data.len() == 1 && data[0]["kind"] == "mmap", "{report:#}");
-    assert!(sum(&data, "loads") > 4e6, "{data:#?}");
+    assert!(sum(&data, "loads") > 16e6, "{data:#?}");
     let objects = report["objects"].as_array().expect("a list");
     let of_malloc = |object: &&Value| {
         let file = object["declared"]["file"].as_str().unwrap_or_default();

@@ -349,6 +349,20 @@ fn what_comes_behind_the_last_burst_is_its() {
 }
 
 #[test]
+fn what_comes_behind_the_last_burst_in_other_code_is_not_its() {
+    let mut bursts = WaitingBursts::default();
+    add(&mut bursts, at(1, &[0x1000]), 0.0);
+    add(&mut bursts, at(2, &[0x2000]), 0.0);
+    // One before met that code, a quarter of the time no burst.
+    for code in [0x2000, 0x1000, 0x1000, 0x9000] {
+        bursts.look((9, 1), 3, 1000.0, Code(code));
+    }
+    let all: Vec<f64> = bursts.take_all(None).iter().map(|burst| burst.time_ns).collect();
+    assert_eq!(all, [500.0 + 1000.0 + 500.0, 1000.0 + 500.0 + 500.0]);
+    assert_eq!(bursts.unmet_ns(), 500.0);
+}
+
+#[test]
 fn what_comes_before_a_system_call_counts_no_more_than_the_rest() {
     let burst = |length: usize, is_cut| Waiting {
         timing: of(1, 1.0),
