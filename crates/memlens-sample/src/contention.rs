@@ -1,8 +1,9 @@
 //! Whether there is a processor that nobody uses.
 
 use std::fs;
-use std::thread::available_parallelism;
 use std::time::Instant;
+
+use crate::process::processors;
 
 /// Ticks of all processors since the machine started (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,9 +35,7 @@ impl ContentionMeter {
         let own_processors = own_cpu_seconds / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
         let last = std::mem::replace(&mut self.last, now);
         match (last, now) {
-            (Some(last), Some(now)) if available_parallelism().is_ok_and(|cpus| cpus.get() > 1) => {
-                contention(last, now, own_processors)
-            }
+            (Some(last), Some(now)) if processors() > 1 => contention(last, now, own_processors),
             _ => 1.0,
         }
     }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::LazyLock;
 use std::{fs, io, mem};
 
 /// A descriptor that becomes readable when a process ends.
@@ -51,6 +52,13 @@ fn stat_fields(pid: u32) -> Option<Vec<u64>> {
     // The name stands in parentheses and may have any of its own.
     let (_, rest) = text.rsplit_once(") ")?;
     Some(rest.split_whitespace().skip(1).map(|word| word.parse().unwrap_or_default()).collect())
+}
+
+/// Processors that memlens may use, when that was asked first: asking reads files of the control groups each time.
+pub fn processors() -> usize {
+    static PROCESSORS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+    *PROCESSORS
 }
 
 /// Processor time that this process has used, in seconds.

@@ -26,7 +26,7 @@ use crate::glances::{self, Glances};
 use crate::overhead_budget::OverheadBudget;
 use crate::pacing::Pacing;
 use crate::process::{
-    children_cpu_seconds, children_of, cpu_seconds_of, has_ended, open_process, own_cpu_seconds,
+    children_cpu_seconds, children_of, cpu_seconds_of, has_ended, open_process, own_cpu_seconds, processors,
 };
 use crate::prompts::Prompts;
 use crate::record::{Record, TimedRecord};
@@ -415,7 +415,10 @@ impl SampleSession {
         }
         if is_agents {
             // The kernel reports no mappings to the agent.
-            recording.refresh_mappings(*pid);
+            match all {
+                true => recording.refresh_mappings(*pid),
+                false => recording.follow_mappings(*pid),
+            }
         }
         let mut is_full = false;
         collector.drain(all, |record: TimedRecord| is_full |= recording.take(record));
@@ -435,7 +438,7 @@ impl SampleSession {
         let Some(before) = self.cpu_before else { return };
         if let Some(now) = cpu_seconds_of(self.pid) {
             // What children that began before have used stands there as a whole when they end.
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let processors = processors();
             let most = self.started.elapsed().as_secs_f64() * processors as f64;
             self.program_cpu = Some((now - before).min(most));
         }
