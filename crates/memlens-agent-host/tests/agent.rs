@@ -11,7 +11,7 @@ use std::time::Duration;
 use memlens_agent_host::{
     Agent, AgentOptions, BurstHead, BurstOptions, Event, NotPreloadable, Watch, check_preloadable,
 };
-use memlens_events::agent::{Extent, SP};
+use memlens_events::agent::{Activity, Extent, SP};
 
 fn compiled(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
@@ -99,9 +99,9 @@ fn run_with(
                 Event::Freed(address) => Told::Freed(address),
                 Event::Moving(address) => Told::Moving(address),
                 Event::Kept(address) => Told::Kept(address),
-                Event::Tick { period_ns: ns, registers, in_call, stack, .. } => {
+                Event::Tick { period_ns: ns, registers, activity, stack, .. } => {
                     assert!(registers[SP] != 0 && !stack.is_empty());
-                    Told::Tick { ns, in_call }
+                    Told::Tick { ns, in_call: activity == Activity::Call }
                 }
                 Event::Started { mappings } => {
                     assert!(mappings.windows(4).any(|bytes| bytes == b"r-xp"), "its own code is mapped");

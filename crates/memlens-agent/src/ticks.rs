@@ -21,7 +21,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use memlens_events::agent::{Control, Kind, REGISTERS, SP, TICK_WORDS};
+use memlens_events::agent::{Activity, Control, Kind, REGISTERS, SP, TICK_WORDS};
 
 use crate::arch::{self, number, syscall};
 use crate::bursts;
@@ -279,8 +279,13 @@ fn look_soon(area: &ThreadArea, now_cpu_ns: u64) {
 }
 
 /// Says where the thread is; the tick is not due yet.
-fn look(segment: Segment, area: &ThreadArea, now_cpu_ns: u64, (period_ns, ip, in_call): (u64, u64, bool)) {
-    let words = [period_ns, ip, u64::from(in_call)];
+fn look(
+    segment: Segment,
+    area: &ThreadArea,
+    now_cpu_ns: u64,
+    (period_ns, ip, activity): (u64, u64, Activity),
+) {
+    let words = [period_ns, ip, activity.word()];
     if !segment.write(Kind::Look, now_ns(), area, &words, None) {
         // The next burst that is reported stands for its time, too.
         area.burst_period_ns.set(area.burst_period_ns.get() + period_ns);
@@ -360,8 +365,6 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
     let (registers, ip) = unsafe { arch::interrupted(context) };
     // SAFETY: the kernel's argument.
     let is_call = unsafe { arch::was_in_call(context) };
-    // SAFETY: the thread was about to go on there.
-    let in_call = is_call || unsafe { bursts::is_waiting(ip) };
     // What the agent does for the program is like what the kernel does for it.
     let (start, end) = arch::own_image();
     let is_own = (start..end).contains(&(ip as usize));
@@ -369,11 +372,17 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
         // Nobody is about to change it.
         area.budget.move_calls();
     }
-    let in_call = in_call || asked_clock || is_own;
+    let activity = match is_call || asked_clock || is_own {
+        true => Activity::Call,
+        // SAFETY: the thread was about to go on there.
+        false if unsafe { bursts::is_waiting(ip) } => Activity::Spin,
+        false => Activity::Code,
+    };
+    let is_code = activity == Activity::Code;
     let is_early = bursts::are_apart() && left_ns > 0;
-    let begins_early = is_early && !in_call && bursts::begin_early(segment.control(), ip, left_ns, cpu_ns);
+    let begins_early = is_early && is_code && bursts::begin_early(segment.control(), ip, left_ns, cpu_ns);
     let is_prompt = bursts::is_prompt(signal);
-    if is_prompt && (in_call || !bursts::are_apart() || is_early && !begins_early) {
+    if is_prompt && (!is_code || !bursts::are_apart() || is_early && !begins_early) {
         area.asks_clock.set(asked_clock);
         return;
     }
@@ -381,14 +390,14 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
     if begins_early {
         area.burst_borrowed_ns.set(left_ns);
     } else if is_early {
-        look(segment, area, cpu_ns, (period_ns, ip, in_call));
+        look(segment, area, cpu_ns, (period_ns, ip, activity));
         return;
     }
     let mut words = [0; TICK_WORDS - 4];
     words[0] = period_ns;
     words[1..=REGISTERS].copy_from_slice(&registers);
     words[REGISTERS + 1] = ip;
-    words[REGISTERS + 2] = u64::from(in_call);
+    words[REGISTERS + 2] = activity.word();
     let control = segment.control();
     let stack = StackPart::from(registers[SP] as usize, control, area);
     if !segment.write(Kind::Tick, now_ns(), area, &words, Some(stack)) {
@@ -396,7 +405,7 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
         check_reader(control);
     }
     // SAFETY: this is the handler, with its argument.
-    let has_begun = !in_call && unsafe { bursts::begin(context, segment, area, period_ns) };
+    let has_begun = is_code && unsafe { bursts::begin(context, segment, area, period_ns) };
     if !has_begun {
         area.burst_borrowed_ns.set(0);
         set_soon(area, bursts::hurry(control));

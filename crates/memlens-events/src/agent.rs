@@ -559,6 +559,34 @@ impl BurstHead {
     }
 }
 
+/// What a thread was doing when a tick or a look came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activity {
+    /// It executed code.
+    #[default]
+    Code,
+    /// It was in a system call, or in what the agent does for it; told of at the end of that.
+    Call,
+    /// It waited in a loop for another thread. Known where there are bursts.
+    Spin,
+}
+
+impl Activity {
+    /// In an event.
+    pub fn word(self) -> u64 {
+        self as u64
+    }
+
+    /// What an event says.
+    fn of(word: u64) -> Self {
+        match word {
+            0 => Self::Code,
+            2 => Self::Spin,
+            _ => Self::Call,
+        }
+    }
+}
+
 /// What a record says, with the bytes of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -589,9 +617,8 @@ pub enum Event<'a> {
         registers: [u64; REGISTERS],
         /// The interrupted instruction.
         ip: u64,
-        /// Whether it came in a system call, and was told of at the call's end; where there are bursts, also whether it came in
-        /// a loop that waits for other threads.
-        in_call: bool,
+        /// What it came in.
+        activity: Activity,
         /// From the stack pointer on.
         stack: &'a [u8],
     },
@@ -625,9 +652,8 @@ pub enum Event<'a> {
         period_ns: u64,
         /// The interrupted instruction.
         ip: u64,
-        /// Whether it came in a system call, and was told of at the call's end; where there are bursts, also whether it came in
-        /// a loop that waits for other threads.
-        in_call: bool,
+        /// What it came in.
+        activity: Activity,
     },
     /// See [`Kind::Named`].
     Named {
@@ -700,7 +726,7 @@ impl<'a> AgentRecord<'a> {
                     period_ns: word(3)?,
                     registers,
                     ip: word(4 + REGISTERS)?,
-                    in_call: word(5 + REGISTERS)? != 0,
+                    activity: Activity::of(word(5 + REGISTERS)?),
                     stack: stack(TICK_WORDS - 1)?,
                 }
             }
@@ -717,7 +743,7 @@ impl<'a> AgentRecord<'a> {
             }
             Kind::Started => Event::Started { mappings: text_of(rest(3)?) },
             Kind::Mapped => Event::Mapped { mappings: text_of(rest(3)?) },
-            Kind::Look => Event::Look { period_ns: word(3)?, ip: word(4)?, in_call: word(5)? != 0 },
+            Kind::Look => Event::Look { period_ns: word(3)?, ip: word(4)?, activity: Activity::of(word(5)?) },
             Kind::Named => {
                 Event::Named { name: rest(3)?.split(|&byte| byte == 0).next().unwrap_or_default() }
             }
@@ -786,7 +812,7 @@ mod tests {
         assert_eq!(AgentRecord::decode(&bytes(&name)).map(|record| record.event), Some(named));
         let length = 8 * 6;
         let whole = bytes(&[Head { kind: Kind::Look, length }.word(), 1, 2, 5000, 0x1000, 1]);
-        let look = Event::Look { period_ns: 5000, ip: 0x1000, in_call: true };
+        let look = Event::Look { period_ns: 5000, ip: 0x1000, activity: Activity::Call };
         assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(look));
         assert_eq!(AgentRecord::decode(&whole[..40]), None);
         let whole = bytes(&[Head { kind: Kind::Forked, length: 8 * 4 }.word(), 1, 2, 77]);

@@ -1,8 +1,8 @@
 //! The agent's records, one behind the other as in a ring.
 
 use memlens_events::agent::{
-    ALLOCATED_WORDS, AgentRecord, Allocation, BLOCK_HEAD_WORDS, BURST_HEAD_WORDS, BlockHead, BurstHead,
-    Caller, END_WORDS, Event, Extent, Head, Kind, RING_BYTES, TICK_WORDS,
+    ALLOCATED_WORDS, Activity, AgentRecord, Allocation, BLOCK_HEAD_WORDS, BURST_HEAD_WORDS, BlockHead,
+    BurstHead, Caller, END_WORDS, Event, Extent, Head, Kind, RING_BYTES, TICK_WORDS,
 };
 use memlens_events::burst::{REFERENCE_WORDS, Reference, Source, Use};
 
@@ -127,9 +127,9 @@ fn check_record(bytes: &[u8]) {
         Event::Freed(address) => assert_eq!((kind, address), (3, words[3])),
         Event::Moving(address) => assert_eq!((kind, address), (4, words[3])),
         Event::Kept(address) => assert_eq!((kind, address), (5, words[3])),
-        Event::Tick { period_ns, registers, ip, in_call, stack } => {
+        Event::Tick { period_ns, registers, ip, activity, stack } => {
             assert_eq!((kind, period_ns, &registers[..], ip), (6, words[3], &words[4..20], words[20]));
-            assert_eq!(in_call, words[21] != 0);
+            assert_eq!(activity == Activity::Code, words[21] == 0);
             with_stack(stack);
         }
         Event::Block { head, references } => {
@@ -149,8 +149,11 @@ fn check_record(bytes: &[u8]) {
             assert_eq!(kind, 12);
             with_text(mappings);
         }
-        Event::Look { period_ns, ip, in_call } => {
-            assert_eq!((kind, period_ns, ip, in_call), (10, words[3], words[4], words[5] != 0));
+        Event::Look { period_ns, ip, activity } => {
+            assert_eq!(
+                (kind, period_ns, ip, activity == Activity::Code),
+                (10, words[3], words[4], words[5] == 0)
+            );
         }
         Event::Named { name } => {
             assert_eq!(kind, 16);

@@ -50,7 +50,7 @@ pub use profile::{
     IN_KERNEL, Mark, Module, Object, ObjectBacking, ObjectPattern, PathCell, Profile, SourceLine, Stack,
     Thread,
 };
-pub use run_info::{Attribution, BurstInfo, RunInfo, SampleUnit, SamplingInfo};
+pub use run_info::{Attribution, BurstInfo, RunInfo, SampleUnit, SamplingInfo, SpinWait};
 pub use store::{
     Existing, FORMAT_VERSION, OpenError, ProcessFolder, ProfileWriter, WriteError, keep_prediction,
     schema_markdown,

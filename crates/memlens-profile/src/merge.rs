@@ -10,7 +10,7 @@ use crate::sum_of_known;
 use crate::{
     AccessPattern, BurstInfo, CallPath, Cell, CodeIx, CodeLocation, Field, FieldIx, FieldUse, Frame, FrameIx,
     Module, ModuleIx, Object, ObjectIx, ObjectPattern, PathCell, PathIx, Profile, SliceUse, SourceLine,
-    Stack, StackIx, Thread, ThreadIx,
+    SpinWait, Stack, StackIx, Thread, ThreadIx,
 };
 
 /// Why profiles cannot be merged.
@@ -400,6 +400,8 @@ impl Merger {
         }
         if self.position > 0 {
             run.bursts = BurstInfo::together(run.bursts, profile.run.bursts);
+            let ours = std::mem::take(&mut run.spin_waits);
+            run.spin_waits = SpinWait::together(ours.into_iter().chain(profile.run.spin_waits.clone()));
         }
         if self.position > 0
             && let (Some(sum), Some(part)) = (&mut run.effective_bursts, profile.run.effective_bursts)

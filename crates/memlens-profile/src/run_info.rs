@@ -49,6 +49,9 @@ pub struct RunInfo {
     /// In mode `burst`: how much was recorded, and what that cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bursts: Option<BurstInfo>,
+    /// In mode `burst`: where threads waited for others without giving the processor back, longest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spin_waits: Vec<SpinWait>,
     /// In mode `burst`: how many bursts that stand for equally much wait tell as much (Kish's effective sample size, as
     /// in [`SamplingInfo::effective_samples`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,6 +191,39 @@ pub struct BurstInfo {
     /// What reports of watched allocations cost it, as measured in it; not the few instructions of each call that is not watched. `None`: none
     /// are watched.
     pub allocations_seconds: Option<f64>,
+}
+
+/// Processor time that threads spent in a loop that looks at data until another thread changes it: no accesses stand for it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SpinWait {
+    /// The name of the object that the loop reads, as rows of objects have it. None: not known.
+    pub object: Option<String>,
+    /// Function, file and line of the loop. None: not known.
+    pub function: Option<String>,
+    /// The file.
+    pub file: Option<String>,
+    /// Its line, where most of the time went by.
+    pub line: Option<u32>,
+    /// Processor time.
+    pub seconds: f64,
+}
+
+impl SpinWait {
+    /// Those of several profiles together, longest first.
+    pub fn together(all: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut sums: Vec<Self> = Vec::new();
+        for wait in all {
+            let is_same = |sum: &&mut Self| {
+                (&sum.object, &sum.function, &sum.file) == (&wait.object, &wait.function, &wait.file)
+            };
+            match sums.iter_mut().find(is_same) {
+                Some(sum) => sum.seconds += wait.seconds,
+                None => sums.push(wait),
+            }
+        }
+        sums.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        sums
+    }
 }
 
 impl BurstInfo {

@@ -15,6 +15,7 @@ use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
 use crate::over_time;
 use crate::own_pools;
+use crate::place::base_name;
 use crate::prediction;
 use crate::styled::Layout;
 use crate::table::modelled_word;
@@ -110,6 +111,7 @@ pub(crate) fn facts(profile: &Profile, width: usize) -> Vec<Fact> {
         facts.push((if run.estimated { "estimated" } else { "counted" }, counted_pieces(&known)));
     }
     facts.push(("recorded", run.bursts.as_ref().map(recorded_pieces).unwrap_or_default()));
+    facts.push(("waiting", waiting_pieces(run)));
     if let Some(sampling) = &run.sampling {
         facts.push(("sampled", sampled_pieces(profile, sampling)));
         facts.push(("found by", found_pieces(&totals.sampled, computation(profile))));
@@ -288,6 +290,36 @@ fn recorded_pieces(bursts: &BurstInfo) -> Vec<String> {
         ),
         cost_piece(cost, "bursts", allocations),
     ]
+}
+
+/// Where threads waited for others in loops, if that is worth a line.
+fn waiting_pieces(run: &RunInfo) -> Vec<String> {
+    /// Of the program's processor time.
+    const WORTHWHILE: f64 = 0.02;
+    /// The others are in JSON.
+    const MOST: usize = 4;
+    let Some(all) = run.bursts.map(|bursts| bursts.program_seconds) else { return Vec::new() };
+    let part = |seconds: f64| seconds / all.max(1e-9);
+    let percent = |seconds: f64| format!("{:.0} %", 100.0 * part(seconds));
+    let sum: f64 = run.spin_waits.iter().map(|wait| wait.seconds).sum();
+    if part(sum) < WORTHWHILE {
+        return Vec::new();
+    }
+    let shown = run.spin_waits.iter().filter(|wait| part(wait.seconds) >= WORTHWHILE / 2.0).take(MOST);
+    let places = shown.map(|wait| {
+        let file = wait.file.as_deref().map(base_name);
+        let place = match (file, wait.line) {
+            (Some(file), Some(line)) => format!(" {file}:{line}"),
+            (Some(file), None) => format!(" {file}"),
+            (None, _) => String::new(),
+        };
+        let function = wait.function.as_deref().unwrap_or("code without a name");
+        let object = wait.object.as_ref().map(|object| format!(" for {object}")).unwrap_or_default();
+        format!("{} in {function}{place}{object}", percent(wait.seconds))
+    });
+    let all =
+        format!("{} of the processor time in loops that look whether another thread is ready", percent(sum));
+    std::iter::once(all).chain(places).collect()
 }
 
 /// What recording cost the program, and what of that. Parts of its processor time.

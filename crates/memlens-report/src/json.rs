@@ -178,6 +178,13 @@ fn run(profile: &Profile) -> Value {
             "allocations_seconds": bursts.allocations_seconds,
             "overhead": bursts.overhead(),
         })),
+        "spin_waits": run.spin_waits.iter().map(|wait| json!({
+            "object": wait.object,
+            "function": wait.function,
+            "file": wait.file,
+            "line": wait.line,
+            "seconds": wait.seconds,
+        })).collect::<Vec<Value>>(),
         "effective_bursts": run.effective_bursts,
         "heap_peak_bytes": run.heap_peak_bytes,
         "core_cycles": run.core_cycles,

@@ -341,14 +341,14 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
         Event::Freed(address) => HeapEvent::Freed(address),
         Event::Moving(address) => HeapEvent::Moving(address),
         Event::Kept(address) => HeapEvent::Kept(address),
-        Event::Tick { period_ns, registers, ip, in_call, stack } => {
+        Event::Tick { period_ns, registers, ip, activity, stack } => {
             let sample = Sample {
                 pid,
                 tid,
                 ip,
                 period: period_ns,
                 is_user: true,
-                in_call,
+                activity,
                 registers: Some(Registers::new(Architecture::HOST, &registers, ip)),
                 stack: stack.to_vec(),
                 ..Sample::default()
@@ -363,8 +363,8 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
             let record = Record::Burst { pid, tid, head: Box::new(head), words: words_of(words).collect() };
             return Some(TimedRecord { time_ns, record });
         }
-        Event::Look { period_ns, ip, in_call } => {
-            let record = Record::Look { pid, tid, period_ns, ip, in_call };
+        Event::Look { period_ns, ip, activity } => {
+            let record = Record::Look { pid, tid, period_ns, ip, activity };
             return Some(TimedRecord { time_ns, record });
         }
         Event::Named { name } => {

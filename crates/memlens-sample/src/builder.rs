@@ -27,6 +27,7 @@ use crate::naming::{HeldType, NamedObject, Namer, access_of, offset_in};
 use crate::part_places::PartPlaces;
 use crate::recording::{Recording, Tally};
 use crate::slices::{add_live, add_slices};
+use crate::spin_waits::SpinTicks;
 use crate::spot::Spot;
 use crate::static_attribution::CodeSamples;
 use crate::unseen::{Missing, Unseen, pieces};
@@ -43,6 +44,8 @@ pub struct ProfileBuilder {
     code_samples_when: When,
     /// Structures of the files, as far as earlier profiles looked at them.
     layouts: Layouts,
+    /// Ticks in loops that wait for other threads.
+    spins: SpinTicks,
 }
 
 /// Objects, code and the cells where they meet.
@@ -88,6 +91,15 @@ impl ProfileBuilder {
         recording.note_allocators(&of_allocators);
         let files = recording.files();
         self.namer.prepare(&tallies, files);
+        let spins = recording.take_spins();
+        let files = recording.files();
+        let keys: Vec<_> = spins.iter().map(|(key, _)| (key.clone(), Tally::default())).collect();
+        self.namer.prepare(&keys, files);
+        for (mut key, time_ns) in spins {
+            key.spot = recording.heap().resolved(key.spot);
+            let (object, _) = self.namer.object(&key, Sampled::default(), files, recording.heap());
+            self.spins.add(key.code, object, time_ns);
+        }
         for (mut key, tally) in tallies {
             key.spot = recording.heap().resolved(key.spot);
             if let (Spot::CodeOnly, Some(file)) = (&key.spot, key.code.0) {
@@ -424,6 +436,7 @@ impl ProfileBuilder {
                 }
                 let effective = summary.effective_bursts();
                 profile.run.effective_bursts = Some(effective);
+                profile.run.spin_waits = self.spins.waits(bursts.spins(), recording.files());
                 let mut notes = bursts.notes(profile.run.too_few_bursts());
                 notes.extend(bursts.last_level_note(&summary));
                 profile.run.notes.splice(0..0, notes);

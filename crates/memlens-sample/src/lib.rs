@@ -77,6 +77,7 @@ mod session;
 mod site_naming;
 mod slices;
 mod spe;
+mod spin_waits;
 mod spot;
 mod stack_walk;
 mod static_attribution;

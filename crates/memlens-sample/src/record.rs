@@ -4,7 +4,7 @@
 //! fields. The layout of a sample follows from the attributes its event was opened with.
 
 use memlens_code::Architecture;
-use memlens_events::agent::{BlockHead, BurstHead};
+use memlens_events::agent::{Activity, BlockHead, BurstHead};
 use memlens_events::burst::Reference;
 use perf_event_open_sys::bindings as abi;
 use thiserror::Error;
@@ -31,9 +31,8 @@ pub struct Sample {
     pub is_exact: bool,
     /// Whether it was taken in user mode.
     pub is_user: bool,
-    /// Whether it was due in a system call, and taken at the call's end; in burst mode also in a loop that waits for other
-    /// threads. Only the agent's are.
-    pub in_call: bool,
+    /// What it was due in. Those in system calls are taken at the call's end. Only the agent's are in anything but code.
+    pub activity: Activity,
     /// Registers in user mode.
     pub registers: Option<Registers>,
     /// The stack from its pointer upwards.
@@ -200,8 +199,8 @@ pub enum Record {
         period_ns: u64,
         /// The interrupted instruction.
         ip: u64,
-        /// Whether it came in a system call, or in a loop that waits for other threads.
-        in_call: bool,
+        /// What it came in.
+        activity: Activity,
     },
     /// The kernel's clock says where a thread is, between what the agent says.
     Glance {

@@ -7,7 +7,7 @@ use std::ops::{AddAssign, Range};
 use std::time::{Duration, Instant};
 
 use memlens_code::{SampleSkid, Waits};
-use memlens_events::agent::{Allocation, BurstHead};
+use memlens_events::agent::{Activity, Allocation, BurstHead};
 use memlens_events::burst::{block_of, without_tag};
 use memlens_objects::{SiteId, frame_key};
 use memlens_profile::{CallPaths, ObjectBacking, PathId};
@@ -139,6 +139,8 @@ pub struct Recording {
     /// Processes that are forgotten, but for the names of code that they generated.
     generators: Vec<u32>,
     tallies: FxHashMap<TallyKey, Tally>,
+    /// What ticks in loops that wait for other threads found there: processor time in ns.
+    spins: FxHashMap<TallyKey, u64>,
     counts: RecordingCounts,
     cache: UnwindCache,
     frames: Vec<StackFrame>,
@@ -292,24 +294,28 @@ impl Recording {
                 }
             }
             Record::Burst { pid, tid, head, words } => self.burst(pid, tid, record.time_ns, &head, &words),
-            Record::Look { pid, tid, period_ns, ip, in_call } => {
+            Record::Look { pid, tid, period_ns, ip, activity } => {
                 let thread = self.thread(pid, tid);
-                tracing::trace!(pid, tid, record.time_ns, period_ns, ip, in_call, "a look");
+                tracing::trace!(pid, tid, record.time_ns, period_ns, ip, ?activity, "a look");
                 let glances = self.glances.remove(&(pid, tid)).unwrap_or_default();
                 if let Some(bursts) = &mut self.bursts {
                     bursts.glanced((pid, thread), glances);
-                    let position = if in_call { Position::Waiting(ip) } else { Position::Code(ip) };
+                    let position = position(self.spaces.get(&pid), ip, activity);
                     bursts.look((pid, thread), record.time_ns, period_ns, position);
                 }
             }
             Record::Glance { pid, tid, period_ns, ip } => {
                 tracing::trace!(pid, tid, record.time_ns, ip, "a glance");
-                let waits = self.spaces.get(&pid).is_some_and(|space| {
-                    let in_loop =
-                        |(file, svma)| self.files.get(file).is_some_and(|file| file.waits_in_loop(svma));
-                    space.is_agents(ip) || space.in_image(ip).is_some_and(in_loop)
-                });
-                let position = if waits { Position::Waiting(ip) } else { Position::Code(ip) };
+                let space = self.spaces.get(&pid);
+                let in_loop = |(file, svma): (u32, u64)| {
+                    self.files.get(file).is_some_and(|file| file.waits_in_loop(svma))
+                };
+                let activity = match space {
+                    Some(space) if space.is_agents(ip) => Activity::Call,
+                    Some(space) if space.in_image(ip).is_some_and(in_loop) => Activity::Spin,
+                    _ => Activity::Code,
+                };
+                let position = position(space, ip, activity);
                 self.glances.entry((pid, tid)).or_default().push(Glance {
                     time_ns: record.time_ns,
                     period_ns,
@@ -450,12 +456,17 @@ impl Recording {
         self.counts.squared_cost += (sample.period as f64) * (sample.period as f64);
         self.know_mappings(sample.pid);
         let thread = self.thread(sample.pid, sample.tid);
-        if let Some(bursts) = self.bursts.as_mut().filter(|_| sample.in_call) {
+        if let Some(bursts) = self.bursts.as_mut().filter(|_| sample.activity != Activity::Code) {
             let glances = self.glances.remove(&(sample.pid, sample.tid)).unwrap_or_default();
             bursts.glanced((sample.pid, thread), glances);
-            bursts.look((sample.pid, thread), time_ns, sample.period, Position::Waiting(sample.ip));
+            let position = position(self.spaces.get(&sample.pid), sample.ip, sample.activity);
+            bursts.look((sample.pid, thread), time_ns, sample.period, position);
         }
         let (key, mut sampled, probability, address) = self.locate(thread, sample);
+        if sample.activity == Activity::Spin {
+            *self.spins.entry(key).or_default() += sample.period;
+            return;
+        }
         sampled.samples = 1;
         sampled.cost = sample.period;
         let unseen = sample.period as f64 * (1.0 / probability - 1.0);
@@ -638,7 +649,7 @@ impl Recording {
             (key.code, key.spot) = (space.code(pc), Spot::InKernel);
             return (key, Sampled::default(), None);
         }
-        if self.way == AttributionWay::Static && !sample.in_call {
+        if self.way == AttributionWay::Static && sample.activity == Activity::Code {
             return (key, Sampled::default(), None);
         }
         let is_whole = space.unwinder().unwind(sample, &mut self.cache, &mut self.frames);
@@ -669,7 +680,7 @@ impl Recording {
         let pc = if sample.is_exact { sample.ip } else { pc };
         key.code = space.code(pc);
         let in_vdso = || space.find(pc) == Place::Area(Area::Kernel);
-        if space.is_agents(pc) || sample.in_call || in_vdso() {
+        if space.is_agents(pc) || sample.activity == Activity::Call || in_vdso() {
             key.spot = if space.is_agents(pc) { Spot::InAgent } else { Spot::InCall };
             return (key, Sampled::default(), None);
         }
@@ -764,6 +775,12 @@ impl Recording {
         self.heap.forget_all();
     }
 
+    /// What threads look at in loops in which they wait for other threads, and for how long: processor time in ns, since the last call, in no
+    /// order. In burst mode.
+    pub fn take_spins(&mut self) -> Vec<(TallyKey, u64)> {
+        self.spins.drain().collect()
+    }
+
     /// The tallies since the last call, in no order.
     pub fn take_tallies(&mut self) -> Vec<(TallyKey, Tally)> {
         if self.is_live {
@@ -779,6 +796,15 @@ fn innermost_cfa(space: &AddressSpace, pc: u64, registers: &[u64], files: &Files
     let (file, svma) = space.in_image(pc)?;
     let rule = files.get(file)?.symbols()?.cfa_rule(svma)?;
     Some(registers.get(usize::from(rule.register))?.wrapping_add_signed(rule.offset))
+}
+
+/// Where a thread of a process is.
+fn position(space: Option<&AddressSpace>, ip: u64, activity: Activity) -> Position {
+    match activity {
+        Activity::Code => Position::Code(ip),
+        Activity::Call => Position::Waiting,
+        Activity::Spin => Position::Spinning(space.map_or((None, ip), |space| space.code(ip))),
+    }
 }
 
 #[cfg(test)]

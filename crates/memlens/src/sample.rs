@@ -375,6 +375,7 @@ fn completed(mut profile: Profile, run: &RunInfo, elapsed: Duration) -> Profile 
     profile.run.primary_cost = made.primary_cost;
     profile.run.sampling = made.sampling;
     profile.run.bursts = made.bursts;
+    profile.run.spin_waits = made.spin_waits;
     profile.run.effective_bursts = made.effective_bursts;
     profile.run.threads = made.threads;
     profile.run.notes.splice(..0, made.notes);

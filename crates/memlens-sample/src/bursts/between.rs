@@ -19,6 +19,7 @@
 use super::glances::Position;
 use super::known_code::{KnownCode, Met};
 use super::waiting::Waiting;
+use crate::address_space::Code;
 
 /// Code is a large part of a burst if it is no less than this of the largest part that it is of one.
 const LARGE_PART: f64 = 0.5;
@@ -52,8 +53,8 @@ pub enum Owner {
     Before,
     /// The next burst.
     Next,
-    /// Nobody's: of a system call, or of a loop that waits.
-    Call,
+    /// Nobody's: of a system call, or of the loop here that waits.
+    Call(Option<Code>),
     /// Code that other bursts have met; the latest of these that waits, by when it was reported.
     Elsewhere(Met, Option<u64>),
 }
@@ -67,6 +68,8 @@ pub struct Times {
     pub next: f64,
     /// Nobody's: in system calls and loops that wait.
     pub calls: f64,
+    /// Of that, the time in such loops, and where.
+    pub spins: Vec<(Code, f64)>,
     /// In code that other bursts have met.
     pub elsewhere: Vec<Foreign>,
     /// Of the first two, what is in code that no burst has met.
@@ -102,7 +105,10 @@ impl Times {
         match owner {
             Owner::Before => self.before += time_ns,
             Owner::Next => self.next += time_ns,
-            Owner::Call => self.calls += time_ns,
+            Owner::Call(code) => {
+                self.calls += time_ns;
+                self.spins.extend(code.map(|code| (code, time_ns)));
+            }
             Owner::Elsewhere(met, whose_ns) => {
                 self.accesses_elsewhere += time_ns / met.access_ns;
                 self.elsewhere.push(Foreign { pc: met.address, time_ns, when, whose_ns, age: 0 });
@@ -169,7 +175,7 @@ impl<'a> Around<'a> {
         match of {
             Owner::Before => self.before.map(|burst| burst.timing.access_ns),
             Owner::Next => self.next.map(|burst| burst.timing.access_ns),
-            Owner::Call => None,
+            Owner::Call(_) => None,
             Owner::Elsewhere(met, _) => Some(met.access_ns),
         }
     }
@@ -235,7 +241,8 @@ pub fn divide(around: &Around<'_>, looks: &[Look], last_ns: f64, most_code_ns: f
             (Some(_), Some(_)) => Owner::Next,
         };
         let owner = match look.at {
-            Position::Waiting(_) => Owner::Call,
+            Position::Waiting => Owner::Call(None),
+            Position::Spinning(code) => Owner::Call(Some(code)),
             Position::Code(pc) => around.owner(pc, nearer_in_time).unwrap_or_else(|| {
                 let who = if nearer_in_time == Owner::Before { before } else { next };
                 last_unmet = Some((pc, who.map(|burst| burst.timing.at_ns)));

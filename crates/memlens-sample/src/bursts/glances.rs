@@ -11,13 +11,17 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::address_space::Code;
+
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     /// At an instruction.
     Code(u64),
-    /// At one where it waits: in a system call, or in a loop that waits for other threads.
-    Waiting(u64),
+    /// In a system call.
+    Waiting,
+    /// At one in a loop that waits for other threads.
+    Spinning(Code),
 }
 
 /// One of them.

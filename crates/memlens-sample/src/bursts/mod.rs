@@ -287,6 +287,11 @@ impl Bursts {
         self.waiting.glanced(whose, glances);
     }
 
+    /// Processor time in loops that wait for other threads, in ns, and where.
+    pub fn spins(&self) -> impl Iterator<Item = (Code, f64)> {
+        self.waiting.spins()
+    }
+
     /// A block of translated code.
     pub fn block(&mut self, pid: u32, head: &BlockHead, references: Vec<BlockReference>) {
         self.blocks.add(pid, head, references);

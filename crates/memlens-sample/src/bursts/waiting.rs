@@ -28,6 +28,7 @@ use super::glances::{Glance, Glances, Position};
 use super::known_code::{KnownCode, Met};
 use super::paths::Seen as SeenPath;
 use super::weights::Speed;
+use crate::address_space::Code;
 use crate::when::When;
 
 /// Bursts that wait at most, and most threads whose last bursts do …
@@ -282,6 +283,14 @@ fn reported_at(bursts: &mut VecDeque<Waiting>, thread: u32, at_ns: Option<u64>) 
     bursts.iter_mut().rfind(|waiting| waiting.timing.thread == thread && Some(waiting.timing.at_ns) == at_ns)
 }
 
+/// Adds the time in which a thread waited, in ns.
+fn waited(calls_ns: &mut f64, spins: &mut FxHashMap<Code, f64>, times: &Times) {
+    *calls_ns += times.calls;
+    for &(code, time_ns) in &times.spins {
+        *spins.entry(code).or_default() += time_ns;
+    }
+}
+
 /// Looks at a thread behind its last burst.
 #[derive(Debug, Default)]
 struct Behind {
@@ -308,6 +317,8 @@ pub struct WaitingBursts {
     behind: FxHashMap<u32, Share>,
     /// Processor time in system calls, in ns, but for these looks.
     calls_ns: f64,
+    /// Of that, what went by in loops that wait for other threads, by where.
+    spins: FxHashMap<Code, f64>,
     /// Processor time of threads, of which no more is expected, in code that no burst had, in ns.
     unmet_ns: f64,
 }
@@ -340,7 +351,7 @@ impl WaitingBursts {
             to_ns: at_ns,
         };
         let times = self.times_before(at, &burst, last, when);
-        self.calls_ns += times.calls;
+        waited(&mut self.calls_ns, &mut self.spins, &times);
         burst.before_ns = times.next;
         burst.unseen_before = burst.stand_for_in(times.next, when) + times.accesses_elsewhere;
         burst.was_elsewhere = times.was_elsewhere();
@@ -500,7 +511,7 @@ impl WaitingBursts {
     /// Where a thread of a process was at a time, `period_ns` of processor time behind its burst or look before.
     pub fn look(&mut self, whose: (u32, u32), at_ns: u64, period_ns: f64, at: Position) {
         let (mut period_ns, most_behind_ns) = self.divide_by_glances(whose, (at_ns, at_ns), period_ns);
-        if matches!(at, Position::Waiting(_)) && most_behind_ns < period_ns {
+        if !matches!(at, Position::Code(_)) && most_behind_ns < period_ns {
             // The call began within that.
             self.add_look(whose, at_ns, (most_behind_ns, most_behind_ns), at);
             period_ns -= most_behind_ns;
@@ -517,10 +528,9 @@ impl WaitingBursts {
     /// the last of them, and how much of that its code may have had.
     fn divide_by_glances(&mut self, whose: (u32, u32), tick: (u64, u64), period_ns: f64) -> (f64, f64) {
         let divided = self.glances.divide(whose.1, tick, period_ns);
-        if let Some(&(_, Position::Code(ip) | Position::Waiting(ip))) = divided.glances.first()
-            && divided.begin_ns > 0.0
-        {
-            self.add_look(whose, tick.1, (divided.begin_ns, divided.begin_ns), Position::Waiting(ip));
+        if divided.begin_ns > 0.0 {
+            // In the kernel, whatever it executes there.
+            self.add_look(whose, tick.1, (divided.begin_ns, divided.begin_ns), Position::Waiting);
         }
         for (time_ns, at) in divided.glances {
             self.add_look(whose, tick.1, (time_ns, divided.most_behind_ns), at);
@@ -556,6 +566,11 @@ impl WaitingBursts {
         self.calls_ns + self.looks.iter().map(of_thread).sum::<f64>()
     }
 
+    /// Processor time in loops that wait for other threads, in ns, and where; of looks that have their burst.
+    pub fn spins(&self) -> impl Iterator<Item = (Code, f64)> {
+        self.spins.iter().map(|(&code, &time_ns)| (code, time_ns))
+    }
+
     /// Processor time in code that no burst had, in ns, as far as looks tell. It stands for what the bursts around it saw.
     pub fn unmet_ns(&self) -> f64 {
         self.unmet_ns + self.lent.values().map(Lent::left_ns).sum::<f64>()
@@ -576,7 +591,8 @@ impl WaitingBursts {
         for (thread, behind) in self.looks.extract_if(|_, behind| is_meant(behind.process)) {
             let is_its = |waiting: &Waiting| waiting.timing.thread == thread;
             let Some(last) = taken.iter().rposition(is_its) else {
-                self.calls_ns += divide(&Around::nothing(None, &self.known), &behind.looks, 0.0, 0.0).calls;
+                let times = divide(&Around::nothing(None, &self.known), &behind.looks, 0.0, 0.0);
+                waited(&mut self.calls_ns, &mut self.spins, &times);
                 continue;
             };
             let when = Span { from_ns: taken[last].timing.at_ns, to_ns: behind.at_ns };
@@ -587,7 +603,7 @@ impl WaitingBursts {
                 ..Around::nothing(Some(&taken[last]), &self.known)
             };
             let times = divide(&around, &behind.looks, 0.0, 0.0);
-            self.calls_ns += times.calls;
+            waited(&mut self.calls_ns, &mut self.spins, &times);
             self.unmet_ns += sum_ns(&times.unmet);
             let Share { unseen, rate } = taken[last].share();
             taken[last].stand_for_in(times.before, when);

@@ -108,3 +108,70 @@ fn bursts_tell_false_sharing_from_true() {
     assert!(both > 0.0 && of_both < 0.01, "{both} {of_both}");
     assert_eq!(shared(&report, "apart").0, 0.0);
 }
+
+/// A ring through which one thread hands numbers to another, and what looks at it until there is one, or room.
+const RING: &str = r#"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+static struct { _Atomic unsigned head __attribute__((aligned(64))); _Atomic unsigned tail __attribute__((aligned(64))); unsigned slots[64]; } ring;
+static const unsigned numbers = 1500000;
+static void *produce(void *none)
+{
+    for (unsigned i = 0; i < numbers; i++) {
+        while (i - ring.head >= 64)
+            __builtin_ia32_pause();
+        ring.slots[i % 64] = i;
+        ring.tail = i + 1;
+    }
+    return none;
+}
+static void *consume(void *sum)
+{
+    for (unsigned i = 0; i < numbers; i++) {
+        while (ring.tail == i)
+            __builtin_ia32_pause();
+        /* Takes longer than to produce it. */
+        unsigned state = ring.slots[i % 64];
+        for (int round = 0; round < 200; round++)
+            state = state * 1664525 + 1013904223;
+        *(unsigned long *)sum += state;
+        ring.head = i + 1;
+    }
+    return sum;
+}
+int main(void)
+{
+    pthread_t producer, consumer;
+    unsigned long sum = 0;
+    pthread_create(&producer, 0, produce, 0);
+    pthread_create(&consumer, 0, consume, &sum);
+    pthread_join(producer, 0);
+    pthread_join(consumer, 0);
+    printf("%lu\n", sum);
+    return 0;
+}
+"#;
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn where_threads_wait_for_others_in_loops_is_told() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "ring", RING, &["-O1", "-g", "-pthread"]);
+    let words = ["run", "--mode", "burst", "--quiet", "--out", "p", "--", program.to_str().expect("text")];
+    succeeding(folder.path(), &words);
+    let text = succeeding(folder.path(), &["report", "p", "--format", "json"]);
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    let waits = report["run"]["spin_waits"].as_array().expect("a list");
+    let seconds = |wait: &Value| wait["seconds"].as_f64().expect("a number");
+    // The producer waits for most of its time, with two processors: half of all.
+    let first = &waits[0];
+    assert_eq!((&first["function"], &first["object"]), (&"produce".into(), &"ring".into()), "{waits:?}");
+    assert_eq!(first["line"], 10, "{waits:?}");
+    assert!(first["file"].as_str().is_some_and(|file| file.ends_with("ring.c")), "{waits:?}");
+    let all = report["run"]["bursts"]["program_seconds"].as_f64().expect("a number");
+    let sum: f64 = waits.iter().map(seconds).sum();
+    assert!(sum <= all && seconds(first) > 0.1 * all, "{waits:?} of {all}");
+    let shown = succeeding(folder.path(), &["report", "p"]);
+    assert!(shown.contains("waiting    ") && shown.contains("% in produce ring.c:10 for ring"), "{shown}");
+}

@@ -50,14 +50,14 @@ fn what_was_allocated_between_bursts_tells_how_much_there_was() {
 fn what_is_half_a_system_calls_is_no_bursts() {
     let mut bursts = WaitingBursts::default();
     // Nothing is known of what came before; another thread's calls are its own.
-    bursts.look((9, 1), 0, 5000.0, InCall(0x7000));
-    bursts.look((9, 2), 0, 100.0, InCall(0x7000));
+    bursts.look((9, 1), 0, 5000.0, InCall);
+    bursts.look((9, 2), 0, 100.0, InCall);
     assert_eq!(bursts.calls_ns(), 5100.0);
     add(&mut bursts, slow(), 1000.0);
     assert_eq!((weights(&bursts), bursts.bursts[0].unseen_before), (vec![110.0], 10.0));
     assert_eq!(bursts.calls_ns(), 5000.0 + 100.0 + 500.0);
-    bursts.look((9, 1), 0, 2000.0, InCall(0x7000));
-    bursts.look((9, 1), 0, 700.0, InCall(0x7000));
+    bursts.look((9, 1), 0, 2000.0, InCall);
+    bursts.look((9, 1), 0, 700.0, InCall);
     assert_eq!(bursts.calls_ns(), 5600.0 + 1000.0 + 700.0);
     add(&mut bursts, fast(), 10_000.0);
     assert_eq!(weights(&bursts), [130.0, 10_200.0]);
@@ -225,7 +225,7 @@ fn glances_between_two_ticks_are_looks() {
     let glance = |time_ns, ip| Glance { time_ns, period_ns: MS, position: Code(ip) };
     let glances = (11..=16).map(|at| glance(at * MS, if at < 12 { 0x1000 } else { 0x9000 }));
     bursts.glanced((9, 1), glances.collect());
-    bursts.look((9, 1), 20 * MS, 10e6, InCall(0x7000));
+    bursts.look((9, 1), 20 * MS, 10e6, InCall);
     // The burst takes a ms; a glance comes in it.
     bursts.glanced((9, 1), vec![glance(21 * MS, 0x9000), glance(22 * MS + 1, 0x4444)]);
     assert!(bursts.add(burst(23, 0x9000, fast()), MS, 2e6, |_, _| {}).is_empty());
@@ -341,7 +341,7 @@ fn what_comes_behind_the_last_burst_is_its() {
     add(&mut bursts, slow(), 1000.0);
     assert_eq!(weights(&bursts), [100.0 + 2000.0 / 50.0]);
     bursts.look((0, 1), 0, 1000.0, Code(0x9000));
-    bursts.look((0, 1), 0, 1000.0, InCall(0x7000));
+    bursts.look((0, 1), 0, 1000.0, InCall);
     assert!(bursts.take_all(Some(5)).is_empty());
     let all = bursts.take_all(None);
     assert_eq!(all.iter().map(|waiting| waiting.weight).collect::<Vec<_>>(), [140.0 + 1500.0 / 50.0]);
@@ -403,7 +403,7 @@ proptest! {
             let (pc, period_ns) = (0x1000 * place, period_ns as f64);
             match kind {
                 0..4 => bursts.look((9, thread), at_ns, period_ns, Code(pc + 4)),
-                4 => bursts.look((9, thread), at_ns, period_ns, InCall(0x77_7000)),
+                4 => bursts.look((9, thread), at_ns, period_ns, InCall),
                 _ => {
                     let timing = Timing { at_ns, ..of(thread, 1.0) };
                     let burst = Waiting { timing, code: code(&[pc, pc + 0x1000]), ..Waiting::default() };
