@@ -32,8 +32,8 @@
 //! What glibc's malloc and the dynamic linker access has findings of huge pages, and of fewer calls, only: their code is nobody's to change. Nor are the loops
 //! of its functions for memory and strings.
 //!
-//! Bursts tell nothing of sets, so [`Remedy::Pad`] is of exact profiles only. Last levels are left out: where a line lies in
-//! them is a hash that processors' makers do not tell.
+//! Of sets bursts know what falls into one between two uses inside of a burst, so that [`Remedy::Pad`] is of short walks there. Last levels are left
+//! out: where a line lies in them is a hash that processors' makers do not tell.
 //!
 //! Knows neither collectors nor terminals; profiles that count no misses have no findings.
 #![forbid(unsafe_code)]

@@ -230,7 +230,11 @@ impl About<'_> {
             // A structure is as large that it has the walk in it: an array is its member (Fortran's common blocks).
             Some(element) if element.bytes > stride_bytes => self.member_bytes(cells)?.max(access_bytes),
             Some(element) => element.bytes,
-            None => scalar_bytes(object.type_name.as_deref()?)?.max(access_bytes),
+            None => {
+                let type_name = object.type_name.as_deref()?;
+                let of_bytes = || (is_of_bytes(type_name) && self.has_bytes_only(member)).then_some(1);
+                scalar_bytes(type_name).or_else(of_bytes)?.max(access_bytes)
+            }
         };
         let possible_lines = block_bytes.div_ceil(stride_bytes);
         // Of each operand once, however many threads have it; without stores into lines that loads have brought.
@@ -249,6 +253,15 @@ impl About<'_> {
             object_lines: all_bytes.div_ceil(if comes_back { stride_bytes } else { line_bytes }),
             line_bytes,
         })
+    }
+
+    /// Whether code accesses nothing wider than bytes there, but for the C library's functions, which take several at a time.
+    fn has_bytes_only(&self, member: &Member<'_>) -> bool {
+        let profile = self.known.profile;
+        let own =
+            member.own.iter().filter(|cell| !runtime_code::is_memory_or_string_function(profile, cell.code));
+        let sizes = own.map(|cell| profile.code.get(cell.code.index()).map(|code| code.size_bytes));
+        sizes.into_iter().all(|size| size == Some(1))
     }
 
     /// What the arrays consist of that cells access as a structure's members; None: of numbers of several sizes, or of something else.
@@ -365,10 +378,18 @@ fn without(now: &Counts, conflicts: &[SetConflict]) -> Counts {
     then
 }
 
+/// Whether a type's name is that of bytes, or of memory that may hold anything.
+fn is_of_bytes(type_name: &str) -> bool {
+    const BYTES: [&str; 9] =
+        ["char", "unsigned char", "signed char", "int8_t", "uint8_t", "i8", "u8", "bool", "_Bool"];
+    let words = type_name.split('[').next().unwrap_or_default().trim_end_matches([' ', '*', '&']);
+    BYTES.contains(&words.trim_start_matches("const ").trim_start_matches("volatile "))
+}
+
 /// How names of the languages' libraries begin.
 const LIBRARIES: [&str; 4] = ["std::", "alloc::", "core::", "__"];
 
-/// The size of what an array or pointer of this type leads to, if it is a number of more than a byte. Bytes can be anything. A
+/// The size of what an array or pointer of this type leads to, if it is a number of more than a byte. Bytes can be anything ([`is_of_bytes`]). A
 /// program's own template of one such type, as `Image<float>`, holds them; of the library's, nodes have more in them.
 fn scalar_bytes(type_name: &str) -> Option<u64> {
     if let Some((template, arguments)) = type_name.trim_end_matches([' ', '*', '&']).split_once('<')
@@ -443,5 +464,7 @@ mod tests {
         let unknown =
             ["Table<int, double>", "std::list<float>", "std::map<int, int>", "Image<Pixel>", "Image<char>"];
         assert_eq!(unknown.map(scalar_bytes), [None; 5]);
+        assert!(["char*", "const unsigned char [64][4096]", "u8", "uint8_t*"].into_iter().all(is_of_bytes));
+        assert!(!["void*", "char16_t*", "struct char_list*", ""].into_iter().any(is_of_bytes));
     }
 }

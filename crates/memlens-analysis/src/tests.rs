@@ -1165,6 +1165,21 @@ fn no_padding_without_evidence() {
     });
 }
 
+/// `char` may be a name for anything; of accesses that are wider than a byte nobody knows what lies beside them.
+#[test]
+fn what_only_bytes_of_are_accessed_consists_of_bytes() {
+    let bytes = |size_bytes| {
+        let mut profile = columns();
+        profile.objects[1].type_name = Some("char*".to_owned());
+        profile.code[2].size_bytes = size_bytes;
+        profile.sum_cells();
+        pads(&profile).map(|found| found.remedy)
+    };
+    let Some(Remedy::Pad { conflicts, .. }) = bytes(1) else { panic!("a finding") };
+    assert_eq!(conflicts[0].needed, 1 << 17, "64 elements of a line, but all lines are read");
+    assert_eq!(bytes(8), None);
+}
+
 /// Where a core was modelled, what it hides is no gain of time, and such findings come last or not at all. A prefetch leaves as much
 /// as so many lines at a time take.
 #[test]
